@@ -12,7 +12,9 @@ class MissingExtraError(DjepaError, ImportError):
     """An optional dependency is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs the extra '{extra}'. Install it: pip install 'djepa[{extra}]'")
+        super().__init__(
+            f"{what} needs the extra '{extra}'. Install it: pip install 'djepa[{extra}]'"
+        )
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> DjepaError:

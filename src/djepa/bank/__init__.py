@@ -1,0 +1,1 @@
+"""What was recorded, on disk; outcomes kept apart from everything a decision may see."""

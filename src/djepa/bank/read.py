@@ -1,0 +1,155 @@
+"""Read a bank strictly: every shard listed must be there, whole and unchanged.
+
+Decisions, outcomes and provenance come by three separate calls, because they are three separate
+sets of files: code that only decides never opens an outcome.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from djepa.bank.schema import FORMAT, JOURNAL, KINDS, MANIFEST, SCHEMA, Arrays, decode, sha256
+from djepa.errors import DjepaError
+from djepa.rollout.execute import CollectConfig
+from djepa.worlds.behaviours import BEHAVIOURS
+from djepa.worlds.push import PushWorld
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """What may be known before execution. Legend: N starts, K candidates, H horizon, A action."""
+
+    start_ids: Array  # (N,) int64
+    identities: Array  # (N, 32) uint8
+    state: Array  # (N, S)
+    goal: Array  # (N, S)
+    context: Array  # (N, 3, S)
+    history: Array  # (N, 10, A)
+    candidate_ids: Array  # (N, K) int64
+    actions: Array  # (N, K, H, A)
+    action_hashes: Array  # (N, K, 32) uint8
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """What execution showed. An unobserved candidate is not a failed one."""
+
+    success: Array  # (N, K) bool
+    cost: Array  # (N, K) task cost; success is cost < 1
+    observed: Array  # (N, K) bool
+    states: Array  # (N, K, B, S) after every fifth control
+
+
+@dataclass(frozen=True, eq=False)
+class Provenance:
+    """How starts and candidates came to be; for statistics, never for a decision."""
+
+    centres: Array  # (N, C, H, A) the reference first
+    behaviour: Array  # (N,) str
+    family: Array  # (N, K) str
+    centre_of: Array  # (N, K) int64: 0 the reference, 1.. decoys, -1 none
+    pool_seed: Array  # (N,)
+    draws: Array  # (N,) draws until the start was kept
+
+
+class Bank:
+    """A finished bank."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.manifest = _read_manifest(self.path)
+        self.config = CollectConfig(**self.manifest["config"])
+        self.hash = sha256((self.path / MANIFEST).read_bytes())
+        self._check_files()
+
+    def __len__(self) -> int:
+        return self.config.starts
+
+    @property
+    def candidates(self) -> int:
+        """K."""
+        return int(self.manifest["blocks"][0]["candidates"])
+
+    @property
+    def split(self) -> str:
+        """The population the starts belong to."""
+        return self.config.split
+
+    def world(self) -> PushWorld:
+        """The world the bank was executed in."""
+        return PushWorld(self.config.shape, self.config.rule)
+
+    @cached_property
+    def decisions(self) -> Decisions:
+        """All starts and candidates. Opens no outcome."""
+        return Decisions(**self._read("decision"))
+
+    @cached_property
+    def outcomes(self) -> Outcomes:
+        """What execution showed, row by row as in `decisions`."""
+        return Outcomes(**self._read("outcome"))
+
+    @cached_property
+    def provenance(self) -> Provenance:
+        """How it was made, row by row as in `decisions`."""
+        arrays = self._read("provenance")
+        arrays["family"] = arrays["family"].view("S24")[..., 0].astype(str)
+        arrays["behaviour"] = np.array(sorted(BEHAVIOURS))[arrays["behaviour"]]
+        return Provenance(**arrays)
+
+    def row(self, start_id: int) -> int:
+        """Position of a start in the arrays."""
+        if not 0 <= start_id < len(self):
+            raise DjepaError(f"{self.path} has no start {start_id}; it has 0 to {len(self) - 1}.")
+        return start_id
+
+    def _read(self, kind: str) -> Arrays:
+        records = [block["files"][kind] for block in self.manifest["blocks"]]
+        shards = [decode(self.path / r["file"], kind, r["sha256"]) for r in records]
+        return {name: np.concatenate([shard[name] for shard in shards]) for name in shards[0]}
+
+    def _check_files(self) -> None:
+        """Listed files exist in full length; nothing else is among them."""
+        listed = {
+            r["file"]: r["bytes"] for b in self.manifest["blocks"] for r in b["files"].values()
+        }
+        for name, size in listed.items():
+            file = self.path / name
+            if not file.is_file():
+                raise DjepaError(f"{file} is listed but missing. Restore it from a copy.")
+            if file.stat().st_size != size:
+                raise DjepaError(
+                    f"{file} has {file.stat().st_size} bytes, {size} were written: it is cut short "
+                    "or altered. Restore it from a copy."
+                )
+        for kind in KINDS:
+            for file in sorted((self.path / kind).iterdir()):
+                if f"{kind}/{file.name}" not in listed:
+                    raise DjepaError(f"{file} does not belong to this bank. Move it away.")
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    file = path / MANIFEST
+    if not path.is_dir():
+        raise DjepaError(f"There is no bank at {path}: no such folder.")
+    if not file.exists():
+        if (path / JOURNAL).exists():
+            raise DjepaError(
+                f"The bank at {path} is not finished. Run the collect command that began it again."
+            )
+        raise DjepaError(f"{path} is not a bank: it has no {MANIFEST}.")
+    try:
+        manifest: dict[str, Any] = json.loads(file.read_text())
+        kind, schema = manifest["format"], manifest["schema"]
+    except (ValueError, KeyError, TypeError):
+        raise DjepaError(f"{file} is not a bank manifest, or it is damaged.") from None
+    if kind != FORMAT or schema != SCHEMA:
+        raise DjepaError(f"{file} is {kind} schema {schema}; this version reads {FORMAT} {SCHEMA}.")
+    return manifest

@@ -1,0 +1,1 @@
+"""Executes every candidate of every start; engines: local processes, Ray."""

@@ -1,0 +1,248 @@
+"""Draw starts, propose candidates, execute every candidate of every start, record what happened.
+
+One block of starts is one unit of work. What it returns depends on the configuration and the start
+numbers alone.  Legend: N starts of the block, K candidates, H horizon, A action width, C centres,
+B recorded states per candidate (one every five controls).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from djepa.errors import DjepaError, unknown_name
+from djepa.pools import PROFILES, REFERENCE, Pool, control_pool, decoy_pool
+from djepa.seeds import generator, seed_for
+from djepa.worlds.behaviours import BEHAVIOURS
+from djepa.worlds.push import ACTION_SCALE, PushWorld
+from djepa.worlds.starts import CONTEXT_STRIDE, DROPS, Start, draw_start, replays
+
+Array = npt.NDArray[Any]
+DECOY = "decoy"
+MIXED = "mixed"
+MAX_DRAWS = 1000  # draws for one start before giving up
+
+
+@dataclass(frozen=True)
+class CollectConfig:
+    """Everything the recorded bytes depend on."""
+
+    world: str = "push"
+    shape: str = "T"
+    rule: str = "push.v1"
+    behaviour: str = MIXED
+    profile: str = "reference-control"
+    split: str = "fit"
+    starts: int = 512
+    seed: int = 0
+    horizon: int = 25
+    centres: int = 4
+    block: int = 16
+
+    def __post_init__(self) -> None:
+        if self.world != "push":
+            raise unknown_name("world", self.world, ["push"])
+        for name in ("starts", "block", "horizon"):
+            if getattr(self, name) < 1:
+                raise DjepaError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        if self.seed < 0:
+            raise DjepaError(f"The seed must be 0 or more, got {self.seed}.")
+        if self.behaviour not in (*BEHAVIOURS, MIXED):
+            raise unknown_name("behaviour", self.behaviour, (*BEHAVIOURS, MIXED))
+        self._check_horizon()
+        PushWorld(self.shape, self.rule)
+
+    def _check_horizon(self) -> None:
+        if self.horizon % CONTEXT_STRIDE:
+            raise DjepaError(f"The horizon must be a multiple of 5 controls, got {self.horizon}.")
+        if self.profile == DECOY and self.centres < 2:
+            raise DjepaError(f"A decoy pool needs at least 2 centres, got {self.centres}.")
+        preset = PROFILES.get(self.profile)
+        if preset is not None and preset.horizon != self.horizon:
+            raise DjepaError(
+                f"Profile '{self.profile}' is published for {preset.horizon} controls, "
+                f"not {self.horizon}. Use --horizon {preset.horizon}, or the decoy profile."
+            )
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks."""
+        return -(-self.starts // self.block)
+
+    def members(self, block: int) -> range:
+        """Start numbers of a block."""
+        return range(block * self.block, min((block + 1) * self.block, self.starts))
+
+
+class Proposer(Protocol):
+    """A source of candidates that is a search and not a perturbation of something recorded.
+
+    It sees what a decision may see and nothing else: neither reference nor outcome.
+    """
+
+    name: str
+
+    def propose(self, world: PushWorld, starts: list[Start], seeds: list[int]) -> list[Pool]:
+        """One pool per start, all of the same size; `seeds` fix the draws."""
+
+
+@dataclass(frozen=True)
+class BlockWork:
+    """One block to execute; `pools` are given where a search has already proposed them."""
+
+    config: CollectConfig
+    block: int
+    pools: tuple[Pool, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """What one block recorded: three groups of arrays that are kept apart on disk."""
+
+    decision: dict[str, Array]
+    outcome: dict[str, Array]
+    provenance: dict[str, Array]
+    drops: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A kept start, how it came to be, and what was dropped before it."""
+
+    start: Start
+    centres: Array  # (C, H, A), the reference first
+    behaviour: str
+    pool: Pool | None
+    drops: dict[str, int]
+
+
+def run_block(work: BlockWork) -> Block:
+    """Draw, propose and execute one block."""
+    config = work.config
+    world = PushWorld(config.shape, config.rule)
+    drawn = draw_block(work)
+    given = work.pools or [entry.pool for entry in drawn]
+    pools = [pool.without(REFERENCE) for pool in given if pool is not None]
+    rows = [_execute(world, d.start, p) for d, p in zip(drawn, pools, strict=True)]
+    return Block(
+        decision=_decision(world, config, work.block, drawn, pools),
+        outcome={name: np.stack([row[name] for row in rows]) for name in rows[0]},
+        provenance=_provenance(drawn, pools),
+        drops={why: sum(entry.drops[why] for entry in drawn) for why in DROPS},
+    )
+
+
+def draw_block(work: BlockWork) -> list[Drawn]:
+    """The starts of a block; with pools unless a search proposes them."""
+    searched = work.pools is not None or not _is_profile(work.config.profile)
+    return [_draw(work.config, index, searched) for index in work.config.members(work.block)]
+
+
+def pool_seeds(config: CollectConfig, block: int) -> list[int]:
+    """The pool seed of every start of a block."""
+    return [seed_for(*_key(config), index, "pool") for index in config.members(block)]
+
+
+def _is_profile(name: str) -> bool:
+    return name == DECOY or name in PROFILES
+
+
+def _key(config: CollectConfig) -> tuple[str | int, ...]:
+    # Not the profile: the same seed gives the same starts under every profile that keeps them.
+    return (config.world, config.shape, config.behaviour, config.horizon, config.seed, config.split)
+
+
+def _draw(config: CollectConfig, index: int, searched: bool) -> Drawn:
+    """Draw until a start passes every filter."""
+    world = PushWorld(config.shape, config.rule)
+    drops = dict.fromkeys(DROPS, 0)
+    centres = config.centres if config.profile == DECOY else 1
+    for attempt in range(MAX_DRAWS):
+        rng = generator(*_key(config), index, "start", attempt)
+        names = sorted(BEHAVIOURS)
+        behaviour = config.behaviour
+        if behaviour == MIXED:
+            behaviour = names[int(rng.integers(len(names)))]
+        found = draw_start(world, behaviour, rng, config.horizon, centres)
+        if isinstance(found, str):
+            drops[found] += 1
+            continue
+        start, segments = found
+        seed = seed_for(*_key(config), index, "pool")
+        pool = None if searched else make_pool(config.profile, segments, seed)
+        stored = segments[0] if pool is None else _reference(pool, segments)
+        if not replays(world, start, stored):
+            drops["replay"] += 1
+            continue
+        return Drawn(start, segments, behaviour, pool, drops)
+    raise DjepaError(f"No start passed the filters in {MAX_DRAWS} draws; dropped: {drops}.")
+
+
+def make_pool(profile: str, centres: Array, seed: int) -> Pool:
+    """The pool of a profile around (C, H, A) centres, the reference still in it if it has one."""
+    if profile == DECOY:
+        return decoy_pool(centres, seed)
+    if profile not in PROFILES:
+        raise unknown_name("profile", profile, (*PROFILES, DECOY))
+    # `visual-shape` takes displacements in pixels, as its recordings do.
+    scale = np.float32(ACTION_SCALE if PROFILES[profile].scale != 1 else 1)
+    return control_pool(centres[0] * scale, seed, profile)
+
+
+def _reference(pool: Pool, segments: Array) -> Array:
+    """The reference in the precision in which the pool stores it."""
+    if REFERENCE in pool.families:
+        return np.asarray(pool.actions[pool.families.index(REFERENCE)])
+    return np.asarray(segments[0].astype(pool.actions.dtype))
+
+
+def _execute(world: PushWorld, start: Start, pool: Pool) -> dict[str, Array]:
+    states = world.execute(start.state, pool.actions)
+    success, cost = world.judge(start.goal, states[:, -1])
+    return {
+        "success": success,
+        "cost": cost,
+        "observed": np.ones(len(pool), dtype=np.bool_),
+        "states": states[:, CONTEXT_STRIDE::CONTEXT_STRIDE],
+    }
+
+
+def _decision(
+    world: PushWorld, config: CollectConfig, block: int, drawn: list[Drawn], pools: list[Pool]
+) -> dict[str, Array]:
+    starts = [entry.start for entry in drawn]
+    return {
+        "start_ids": np.array(config.members(block), dtype=np.int64),
+        "identities": np.stack([np.frombuffer(s.identity(world), np.uint8) for s in starts]),
+        "state": np.stack([s.state for s in starts]),
+        "goal": np.stack([s.goal for s in starts]),
+        "context": np.stack([s.context for s in starts]),
+        "history": np.stack([s.history for s in starts]),
+        "candidate_ids": np.stack([p.ids for p in pools]),
+        "actions": np.stack([p.actions for p in pools]),
+        "action_hashes": np.stack([_hash_bytes(p) for p in pools]),
+    }
+
+
+def _provenance(drawn: list[Drawn], pools: list[Pool]) -> dict[str, Array]:
+    """How candidates were made. It points at the solution, so a decision must not see it."""
+    behaviours = sorted(BEHAVIOURS)
+    return {
+        "centres": np.stack([entry.centres for entry in drawn]),
+        "behaviour": np.array([behaviours.index(entry.behaviour) for entry in drawn], np.int64),
+        "family": np.stack([_text(pool.families) for pool in pools]),
+        "centre_of": np.stack([pool.centres for pool in pools]),
+        "pool_seed": np.array([pool.seed for pool in pools], dtype=np.int64),
+        "draws": np.array([1 + sum(entry.drops.values()) for entry in drawn], dtype=np.int64),
+    }
+
+
+def _hash_bytes(pool: Pool) -> Array:
+    """(K, 32) the SHA-256 of every sequence."""
+    return np.frombuffer(bytes.fromhex("".join(pool.hashes())), np.uint8).reshape(-1, 32)
+
+
+def _text(words: tuple[str, ...], width: int = 24) -> Array:
+    """(K, 24) names as zero-padded bytes: a bank holds arrays only."""
+    return np.stack([np.frombuffer(w.encode().ljust(width, b"\0"), np.uint8) for w in words])

@@ -1,0 +1,1 @@
+"""Physics you can restore: execute controls, render frames, judge success."""

@@ -1,0 +1,131 @@
+"""Behaviours that touch the block: contact-rich data and reference segments without a download.
+
+A behaviour looks at the state and answers one control. It draws every choice from the generator it
+was given, so a seed fixes a segment. Controls are float32 values, as they are stored.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from djepa.errors import unknown_name
+from djepa.worlds.protocol import Floats
+from djepa.worlds.push import ACTION_SCALE, CANVAS, PUSHER_RADIUS, PushWorld
+
+Controls = npt.NDArray[np.float32]
+MARGIN = 25.0  # keep waypoints this far inside the canvas
+
+
+class Behaviour(Protocol):
+    """Chooses the next control from the current state."""
+
+    def act(self, state: Floats) -> Floats:
+        """(10,) state -> (2,) control in [-1, 1]²."""
+
+
+class GoRoundAndPush:
+    """Walks round the block to a point behind it, pushes through its centre, and starts again.
+
+    The side is drawn around the one the pusher is on, pace and length of the push at random; the
+    push aims beside the centre now and then, which turns the block.
+    """
+
+    def __init__(self, world: PushWorld, rng: np.random.Generator) -> None:
+        self._world, self._rng = world, rng
+        self._radius = world.shape.girth + PUSHER_RADIUS + 4.0
+        self._target: Floats | None = None
+        self._heading = np.zeros(2)
+
+    def _plan(self, pusher: Floats, centre: Floats) -> None:
+        """Draw a push: direction, end point beyond the centre, pace."""
+        rng = self._rng
+        toward = np.arctan2(*(centre - pusher)[::-1])
+        for _ in range(16):  # prefer a side that the pusher can stand on
+            angle = toward + rng.uniform(-0.6, 0.6) * np.pi
+            self._heading = np.array([np.cos(angle), np.sin(angle)])
+            behind = centre - self._radius * self._heading
+            if ((behind > MARGIN) & (behind < CANVAS - MARGIN)).all():
+                break
+        self._length = rng.uniform(40.0, 180.0)
+        self._aside = rng.normal(0.0, 0.25) * self._radius
+        self._pace = rng.uniform(0.25, 0.6)
+        self._pushing = False
+
+    def act(self, state: Floats) -> Floats:
+        """(10,) state -> (2,) control."""
+        pusher, centre = state[0:2], self._world.block_centre(state)
+        if self._target is None:
+            self._plan(pusher, centre)
+            self._target = centre
+        side = np.array([-self._heading[1], self._heading[0]])
+        behind = centre - self._radius * self._heading + self._aside * side
+        if not self._pushing and np.linalg.norm(pusher - behind) < 14.0:
+            self._pushing = True
+            end = centre + (self._length - self._radius * 0.3) * self._heading + self._aside * side
+            self._target = np.clip(end, MARGIN, CANVAS - MARGIN)
+        if self._pushing and np.linalg.norm(pusher - self._target) < 14.0:
+            self._plan(pusher, centre)
+        waypoint = self._target if self._pushing else _round(pusher, behind, centre, self._radius)
+        return _towards(pusher, waypoint, self._pace, self._rng)
+
+
+class WeakContact:
+    """Wanders to points near the block and holds each for a few controls: many light touches."""
+
+    def __init__(self, world: PushWorld, rng: np.random.Generator) -> None:
+        self._world, self._rng = world, rng
+        self._left = 0
+
+    def act(self, state: Floats) -> Floats:
+        """(10,) state -> (2,) control."""
+        if self._left == 0:
+            self._left = int(self._rng.integers(3, 7))
+            near = self._world.block_centre(state) + self._rng.uniform(-100.0, 100.0, 2)
+            self._target = np.clip(near, MARGIN, CANVAS - MARGIN)
+            self._pace = self._rng.uniform(0.25, 0.6)
+        self._left -= 1
+        return _towards(state[0:2], self._target, self._pace, self._rng)
+
+
+def _round(pusher: Floats, goal: Floats, centre: Floats, radius: float) -> Floats:
+    """The next waypoint on the way to `goal` that keeps outside the circle around the block."""
+    arm, wanted = pusher - centre, goal - centre
+    here, there = np.arctan2(arm[1], arm[0]), np.arctan2(wanted[1], wanted[0])
+    turn = (there - here + np.pi) % (2 * np.pi) - np.pi
+    if abs(turn) < 0.35 or np.linalg.norm(arm) > 2.0 * radius:
+        return goal
+    angle = here + np.sign(turn) * min(abs(turn), 0.7)
+    return np.asarray(centre + 1.1 * radius * np.array([np.cos(angle), np.sin(angle)]))
+
+
+def _towards(pusher: Floats, waypoint: Floats, pace: float, rng: np.random.Generator) -> Floats:
+    """A control towards the waypoint at no more than the given pace, with a little hand tremor."""
+    step = (waypoint - pusher) / ACTION_SCALE * 2.0
+    norm = float(np.linalg.norm(step))
+    step = step * min(1.0, pace / norm) if norm > 0 else step
+    control = np.clip(step + rng.normal(0.0, 0.05, 2), -1.0, 1.0)
+    return control.astype(np.float32).astype(np.float64)
+
+
+BEHAVIOURS: dict[str, Callable[[PushWorld, np.random.Generator], Behaviour]] = {
+    "push": GoRoundAndPush,
+    "weak": WeakContact,
+}
+
+
+def get_behaviour(name: str, world: PushWorld, rng: np.random.Generator) -> Behaviour:
+    """A fresh behaviour of that name, or an error that suggests the nearest one."""
+    if name not in BEHAVIOURS:
+        raise unknown_name("behaviour", name, BEHAVIOURS)
+    return BEHAVIOURS[name](world, rng)
+
+
+def drive(world: PushWorld, behaviour: Behaviour, controls: int) -> tuple[Floats, Controls]:
+    """Let a behaviour act from the world's live state: states (H + 1, 10) and controls (H, 2)."""
+    states, taken = [world.snapshot()], []
+    for _ in range(controls):
+        taken.append(behaviour.act(states[-1]))
+        states.append(world.step(taken[-1]))
+    return np.array(states), np.array(taken, dtype=np.float32)

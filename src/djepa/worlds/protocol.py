@@ -1,0 +1,48 @@
+"""The seam between physics and everything else: a world you can restore exactly.
+
+Legend: N starts, K candidates, H controls, A action width, S numbers in a state.
+"""
+
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+Frames = npt.NDArray[np.uint8]
+
+
+@runtime_checkable
+class World(Protocol):
+    """Physics that can be put back into a recorded state and run again, bit for bit.
+
+    `djepa.testing.check_world` says whether an implementation keeps these promises.
+    """
+
+    name: str
+    version: int
+    rule: str
+    state_size: int
+    action_size: int
+
+    def restore(self, state: npt.ArrayLike) -> None:
+        """Become `state` (S,). Runs no physics; `snapshot` then returns the same bits."""
+
+    def snapshot(self) -> Floats:
+        """(S,) all numbers from which the future follows."""
+
+    def step(self, control: npt.ArrayLike) -> Floats:
+        """Execute one control (A,) and return the new state (S,)."""
+
+    def execute(self, state: npt.ArrayLike, controls: npt.ArrayLike) -> Floats:
+        """Execute (K, H, A) controls, each from `state`: (K, H + 1, S) states, the first = `state`.
+
+        Does not touch the state that `step` continues from.
+        """
+
+    def judge(self, goal: npt.ArrayLike, states: npt.ArrayLike) -> tuple[Bools, Floats]:
+        """(..., S) final states -> success (...) and task cost (...), by the rule named `rule`."""
+
+    def render(self, states: npt.ArrayLike, size: int = 112) -> Frames:
+        """(..., S) states -> (..., size, size, 3) frames."""

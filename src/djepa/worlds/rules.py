@@ -1,0 +1,76 @@
+"""When a push counts as solved. Rules are named and versioned; the name goes into every result.
+
+Both rules read the state after the last control. With e_x the joint L2 error of pusher xy and block
+xy, and e_a the angle error,
+
+    success  iff  e_x < 20  and  e_a < π/9,        cost = max(e_x / 20, e_a / (π/9)),
+
+so success is the same as cost < 1, and the cost still orders the failures.
+"""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from djepa.errors import unknown_name
+from djepa.worlds.shapes import Shape
+
+Floats = npt.NDArray[np.float64]
+POSITION_TOLERANCE = 20.0
+ANGLE_TOLERANCE = math.pi / 9
+
+
+def angle_error(a: Floats, b: Floats) -> Floats:
+    """Smallest absolute difference of two angles, any number of turns apart: in [0, π]."""
+    return np.asarray(np.abs((a - b + math.pi) % (2 * math.pi) - math.pi))
+
+
+def _cost(goal: Floats, states: Floats) -> Floats:
+    position = np.linalg.norm(states[..., :4] - goal[..., :4], axis=-1)
+    angle = angle_error(states[..., 4], goal[..., 4])
+    return np.maximum(position / POSITION_TOLERANCE, angle / ANGLE_TOLERANCE)
+
+
+def push_v1(shape: Shape, goal: Floats, states: Floats) -> Floats:
+    """(..., 10) states against a goal of shape (10,) or (..., 10) -> (...) cost."""
+    return _cost(goal, states)
+
+
+def push_symmetric_v1(shape: Shape, goal: Floats, states: Floats) -> Floats:
+    """As `push.v1`, against the nearest of the goal poses that look the same.
+
+    A block turned by its symmetry about its centre of gravity occupies the same canvas. For Z the
+    body origin is not that centre, so the origin of the turned pose moves too.
+    """
+    costs = [_cost(turned, states) for turned in _equivalent_goals(shape, goal)]
+    return np.asarray(np.minimum.reduce(costs))
+
+
+def _equivalent_goals(shape: Shape, goal: Floats) -> list[Floats]:
+    goals = [goal]
+    for k in range(1, shape.symmetry):
+        turned = goal.copy()
+        turned[..., 4] = goal[..., 4] + k * shape.turn
+        turned[..., 2:4] += _offset(shape, goal[..., 4]) - _offset(shape, turned[..., 4])
+        goals.append(turned)
+    return goals
+
+
+def _offset(shape: Shape, angle: Floats) -> Floats:
+    """(..., 2) canvas vector from the body origin to the centre of gravity."""
+    c, s = np.cos(angle), np.sin(angle)
+    x, y = shape.centre
+    return np.stack([c * x - s * y, s * x + c * y], axis=-1)
+
+
+Rule = Callable[[Shape, Floats, Floats], Floats]
+RULES: dict[str, Rule] = {"push.v1": push_v1, "push-symmetric.v1": push_symmetric_v1}
+
+
+def get_rule(name: str) -> Rule:
+    """The rule of that name, or an error that suggests the nearest one."""
+    if name not in RULES:
+        raise unknown_name("success rule", name, RULES)
+    return RULES[name]

@@ -1,0 +1,115 @@
+"""Starts of the push world: a restored state, its context, its history and a goal in reach.
+
+A behaviour plays an episode; at some moment its ten numbers are taken. From that restored state a
+fresh behaviour drives H controls: the reference. Where it ends is the goal. Other segments driven
+from the same state in the same way are decoys: nothing but the goal tells them from the reference.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from djepa.worlds.behaviours import Controls, drive, get_behaviour
+from djepa.worlds.protocol import Floats
+from djepa.worlds.push import CANVAS, PUSHER_RADIUS, PushWorld
+from djepa.worlds.rules import ANGLE_TOLERANCE, POSITION_TOLERANCE, angle_error
+
+CONTEXT_FRAMES, CONTEXT_STRIDE = 3, 5
+HISTORY = (CONTEXT_FRAMES - 1) * CONTEXT_STRIDE
+MAX_PENETRATION = 2.0  # px; deeper wall jams are chaotic
+DROPS = ("unmoved", "wall", "solved", "replay", "decoy")  # why a drawn start may not be kept
+DECOY_TRIES = 32
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a decision may know of a start."""
+
+    state: Floats  # (10,) restored state
+    goal: Floats  # (10,) state to reach
+    context: Floats  # (3, 10) states five controls apart, the last one = `state`
+    history: Controls  # (10, 2) the controls between the first and the last context state
+
+    def identity(self, world: PushWorld) -> bytes:
+        """32 bytes that name this start: SHA-256 of the world and of every number above."""
+        digest = hashlib.sha256(f"{world.name}.{world.version}:{world.shape.name}".encode())
+        for array in (self.state, self.goal, self.context, self.history):
+            digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
+        return digest.digest()
+
+
+def draw_start(
+    world: PushWorld, behaviour: str, rng: np.random.Generator, horizon: int, centres: int = 1
+) -> tuple[Start, Controls] | str:
+    """Draw one start and its (C, H, 2) centres, the first being the reference.
+
+    Returns the reason instead if the draw is not to be kept.
+    """
+    world.restore(_initial_state(world, rng))
+    before = int(rng.integers(HISTORY, 51))
+    states, controls = drive(world, get_behaviour(behaviour, world, rng), before)
+    state = states[-1]
+    reference, path = _segment(world, state, behaviour, rng, horizon)
+    reason = _fault(world, path)
+    if reason is not None:
+        return reason
+    goal = path[-1]
+    if world.judge(goal, state)[0]:
+        return "solved"
+    found = [reference]
+    for _ in range(DECOY_TRIES):
+        if len(found) == centres:
+            break
+        segment, path = _segment(world, state, behaviour, rng, horizon)
+        if _fault(world, path) is None:
+            found.append(segment)
+    if len(found) < centres:
+        return "decoy"
+    start = Start(
+        state=state,
+        goal=goal,
+        context=states[-1 - HISTORY :: CONTEXT_STRIDE],
+        history=controls[-HISTORY:],
+    )
+    return start, np.stack(found)
+
+
+def replays(world: PushWorld, start: Start, reference: npt.ArrayLike) -> bool:
+    """Whether the reference as stored (H, 2), executed from the restored state, gets there."""
+    final = world.execute(start.state, np.asarray(reference)[None])[0, -1]
+    return bool(world.judge(start.goal, final)[0])
+
+
+def _segment(
+    world: PushWorld, state: Floats, behaviour: str, rng: np.random.Generator, horizon: int
+) -> tuple[Controls, Floats]:
+    """A fresh behaviour drives from the restored state: controls (H, 2) and states (H + 1, 10)."""
+    world.restore(state)
+    states, controls = drive(world, get_behaviour(behaviour, world, rng), horizon)
+    return controls, states
+
+
+def _fault(world: PushWorld, path: Floats) -> str | None:
+    """Why a segment teaches nothing, or is not to be trusted."""
+    moved = np.linalg.norm(path[-1, 2:4] - path[0, 2:4]) > POSITION_TOLERANCE
+    turned = angle_error(path[-1, 4], path[0, 4]) > ANGLE_TOLERANCE
+    if not (moved or turned):
+        return "unmoved"
+    if (world.wall_penetration(path) >= MAX_PENETRATION).any():
+        return "wall"
+    return None
+
+
+def _initial_state(world: PushWorld, rng: np.random.Generator) -> Floats:
+    """Block and pusher at rest, inside the walls and apart from each other."""
+    clear = world.shape.girth + PUSHER_RADIUS
+    while True:
+        state = np.zeros(10)
+        state[2:4] = rng.uniform(80.0, CANVAS - 80.0, 2)
+        state[4] = rng.uniform(-np.pi, np.pi)
+        state[0:2] = rng.uniform(30.0, CANVAS - 30.0, 2)
+        apart = np.linalg.norm(state[0:2] - world.block_centre(state)) > clear
+        if apart and world.wall_penetration(state) == 0.0:
+            return state
