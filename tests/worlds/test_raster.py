@@ -364,6 +364,7 @@ def test_compiles_to_one_graph() -> None:
     assert torch.equal(compiled(*inputs), draw(*inputs))
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_cuda_agrees_with_cpu_and_never_waits(dtype: torch.dtype) -> None:

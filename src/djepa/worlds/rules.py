@@ -30,7 +30,7 @@ def angle_error(a: Floats, b: Floats) -> Floats:
 def _cost(goal: Floats, states: Floats) -> Floats:
     position = np.linalg.norm(states[..., :4] - goal[..., :4], axis=-1)
     angle = angle_error(states[..., 4], goal[..., 4])
-    return np.maximum(position / POSITION_TOLERANCE, angle / ANGLE_TOLERANCE)
+    return np.asarray(np.maximum(position / POSITION_TOLERANCE, angle / ANGLE_TOLERANCE))
 
 
 def push_v1(shape: Shape, goal: Floats, states: Floats) -> Floats:

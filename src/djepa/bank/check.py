@@ -1,0 +1,112 @@
+"""Verify banks: what is on disk is whole, consistent, and what the world does when asked again."""
+
+import hashlib
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from djepa.bank.collect import versions
+from djepa.bank.read import Bank
+from djepa.errors import DjepaError
+from djepa.seeds import generator
+from djepa.worlds.push import PushWorld
+from djepa.worlds.starts import Start
+
+
+def check_bank(path: Path | str, sample: int = 200, seed: int = 0) -> Iterator[str]:
+    """Yield a line per property that holds; raise an error that names the first that fails."""
+    bank = Bank(path)
+    yield f"files: {3 * len(bank.manifest['blocks'])} shards, all listed, none foreign"
+    _check_shards(bank)
+    yield f"shards: SHA-256, names, dtypes, shapes as recorded (schema {bank.manifest['schema']})"
+    _check_starts(bank)
+    yield f"starts: {len(bank)} identities recomputed, all different (split '{bank.split}')"
+    _check_candidates(bank)
+    yield f"candidates: {len(bank)} x {bank.candidates} IDs unique, sequences match their SHA-256"
+    _check_rule(bank)
+    yield f"outcomes: success and cost follow from the recorded states by {bank.config.rule}"
+    done = _check_execution(bank, sample, seed)
+    yield f"physics: {done} candidates executed again, every state equal to the last bit"
+
+
+def check_disjoint(banks: list[Bank]) -> Iterator[str]:
+    """Yield a line per pair of banks that shares no start; raise for a pair that does."""
+    for a, b in combinations(banks, 2):
+        shared = _names(a) & _names(b)
+        if shared:
+            raise DjepaError(
+                f"{a.path} ({a.split}) and {b.path} ({b.split}) share {len(shared)} starts. "
+                "Collect one of them with another --split or --seed."
+            )
+        yield f"splits: {a.path.name} ({a.split}) and {b.path.name} ({b.split}) share no start"
+
+
+def _names(bank: Bank) -> set[bytes]:
+    return {row.tobytes() for row in bank.decisions.identities}
+
+
+def _check_shards(bank: Bank) -> None:
+    rows = {len(bank.decisions.state), len(bank.outcomes.success), len(bank.provenance.draws)}
+    if rows != {len(bank)}:
+        raise DjepaError(f"{bank.path}: shards hold {rows} starts, the manifest {len(bank)}.")
+
+
+def _check_starts(bank: Bank) -> None:
+    d, world = bank.decisions, bank.world()
+    if not np.array_equal(d.start_ids, np.arange(len(bank))):
+        raise DjepaError(f"{bank.path}: start IDs are not 0 to {len(bank) - 1} in order.")
+    for i in range(len(bank)):
+        start = Start(d.state[i], d.goal[i], d.context[i], d.history[i])
+        if start.identity(world) != d.identities[i].tobytes():
+            raise DjepaError(f"{bank.path}: the identity of start {i} does not match its numbers.")
+    if len(_names(bank)) != len(bank):
+        raise DjepaError(f"{bank.path}: two starts are the same.")
+
+
+def _check_candidates(bank: Bank) -> None:
+    d = bank.decisions
+    ordered = np.sort(d.candidate_ids, axis=1)
+    if (ordered[:, 1:] == ordered[:, :-1]).any() or ordered.min() < 0:
+        raise DjepaError(f"{bank.path}: candidate IDs of a start repeat or are negative.")
+    stored = np.ascontiguousarray(d.actions, dtype="<f4")
+    for i in range(len(bank)):
+        digests = b"".join(hashlib.sha256(sequence.tobytes()).digest() for sequence in stored[i])
+        if digests != d.action_hashes[i].tobytes():
+            raise DjepaError(f"{bank.path}: a sequence of start {i} does not match its SHA-256.")
+
+
+def _check_rule(bank: Bank) -> None:
+    o, world = bank.outcomes, bank.world()
+    success, cost = world.judge(bank.decisions.goal[:, None], o.states[:, :, -1])
+    wrong = o.observed & ((success != o.success) | (cost != o.cost))
+    if wrong.any():
+        start, candidate = np.argwhere(wrong)[0]
+        raise DjepaError(
+            f"{bank.path}: outcome of start {start}, position {candidate} is not what "
+            f"{bank.config.rule} says of its final state."
+        )
+
+
+def _check_execution(bank: Bank, sample: int, seed: int) -> int:
+    """Execute a random sample of observed candidates again, from the recorded start."""
+    known = np.argwhere(bank.outcomes.observed)
+    rng = generator("check", seed)
+    for i, k in known[rng.permutation(len(known))[:sample]]:
+        _execute_again(bank, bank.world(), int(i), int(k))
+    return min(sample, len(known))
+
+
+def _execute_again(bank: Bank, world: PushWorld, i: int, k: int) -> None:
+    d, recorded = bank.decisions, bank.outcomes.states[i, k]
+    states = world.execute(d.state[i], d.actions[i, k][None])[0]
+    stride = (len(states) - 1) // len(recorded)
+    if np.array_equal(states[stride::stride], recorded):
+        return
+    there, here = bank.manifest["versions"], versions()
+    hint = "" if there == here else f" It was recorded with {there}; this is {here}."
+    raise DjepaError(
+        f"{bank.path}: start {i}, candidate {d.candidate_ids[i, k]} ends elsewhere when executed "
+        f"again.{hint}"
+    )

@@ -1,0 +1,79 @@
+"""What the commands print: progress with an estimate on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+console = Console(highlight=False, soft_wrap=True)
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
+EVERY = 5.0  # seconds between plain lines
+
+
+def fail(message: object) -> None:
+    """Print an error, square brackets and all."""
+    errors.print(Text.assemble(("error: ", "bold red"), str(message)))
+
+
+class Tick(Protocol):
+    """Called with how much is done and how much there is."""
+
+    def __call__(self, done: int, total: int) -> None:
+        """Take note."""
+
+
+@contextmanager
+def progress(what: str, unit: str) -> Iterator[Tick]:
+    """A progress bar with an ETA, or a line now and then when the output is not a terminal."""
+    if sys.stdout.isatty():
+        with _bar() as bar:
+            task = bar.add_task(f"{what} ({unit})", total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+        return
+    yield _Lines(what, unit)
+
+
+def _bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("elapsed"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+class _Lines:
+    """Plain progress: the first state, one line every few seconds, the last state."""
+
+    def __init__(self, what: str, unit: str) -> None:
+        self._what, self._unit = what, unit
+        self._began = self._said = time.monotonic()
+        self._first: int | None = None
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        first = self._first is None
+        if self._first is None:
+            self._first = done
+        if not first and done < total and now - self._said < EVERY:
+            return
+        self._said = now
+        fresh, spent = done - self._first, now - self._began
+        left = f", about {spent / fresh * (total - done):.0f} s left" if fresh > 0 else ""
+        print(f"{self._what}: {done}/{total} {self._unit}, {spent:.0f} s{left}", flush=True)

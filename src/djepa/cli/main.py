@@ -1,0 +1,69 @@
+"""`djepa`: one command, one subcommand per job."""
+
+import difflib
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import tyro
+
+from djepa.cli.bench import Bench
+from djepa.cli.check import Check
+from djepa.cli.collect import Collect
+from djepa.cli.console import errors, fail
+from djepa.cli.info import Info
+from djepa.cli.show import Show
+from djepa.cli.stats import Stats
+from djepa.errors import DjepaError
+
+Command = (
+    Annotated[Collect, tyro.conf.subcommand("collect")]
+    | Annotated[Check, tyro.conf.subcommand("check")]
+    | Annotated[Show, tyro.conf.subcommand("show")]
+    | Annotated[Stats, tyro.conf.subcommand("stats")]
+    | Annotated[Bench, tyro.conf.subcommand("bench")]
+    | Annotated[Info, tyro.conf.subcommand("info")]
+)
+NAMES = ("collect", "check", "show", "stats", "bench", "info")
+ABOUT = (
+    "Decision-aligned latent world models. Begin with `djepa collect push --starts 64 --out "
+    "runs/first`, then `djepa check runs/first` and `djepa show runs/first --start 0`."
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse, run, exit: 0 done, 1 an error the user can mend, 130 interrupted."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given in (["--version"], ["-V"]):
+        from djepa import __version__
+
+        print(f"djepa {__version__}")
+        sys.exit(0)
+    _suggest(given)
+    command = tyro.cli(
+        Command,
+        prog="djepa",
+        description=ABOUT,
+        args=given or ["--help"],
+        config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff),
+    )
+    try:
+        sys.exit(command.run())
+    except DjepaError as error:
+        fail(error)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        errors.print(
+            "interrupted: what was finished is on disk; run the same command again to go on"
+        )
+        sys.exit(130)
+
+
+def _suggest(given: list[str]) -> None:
+    """A misspelt command gets the nearest one by name."""
+    if not given or given[0].startswith("-") or given[0] in NAMES:
+        return
+    close = difflib.get_close_matches(given[0], NAMES, n=1, cutoff=0.4)
+    hint = f" Did you mean '{close[0]}'?" if close else ""
+    fail(f"Unknown command '{given[0]}'.{hint} Known: {', '.join(NAMES)}.")
+    sys.exit(2)

@@ -1,0 +1,38 @@
+"""`djepa stats`: what a bank's pools are like."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from djepa.cli.console import console
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Success by family, mixed starts, and what choosers that never see the goal would score."""
+
+    banks: Annotated[tuple[Path, ...], Positional, arg(metavar="BANK")]
+    """One or more banks."""
+    json: Path | None = None
+    """Also write the numbers here."""
+    figure: Path | None = None
+    """Also draw them here (.png or .svg; extra `report`)."""
+
+    def run(self) -> int:
+        """Print the table."""
+        from djepa.bank.read import Bank
+        from djepa.bank.write import write_atomically
+        from djepa.errors import DjepaError
+        from djepa.report.pool_stats import pool_stats, stats_figure, stats_json, stats_markdown
+
+        if not self.banks:
+            raise DjepaError("Name at least one bank: djepa stats runs/push")
+        stats = [pool_stats(Bank(path)) for path in self.banks]
+        console.print(stats_markdown(stats), markup=False)
+        if self.json:
+            write_atomically(self.json, stats_json(stats).encode())
+        if self.figure:
+            stats_figure(stats, self.figure)
+        return 0
