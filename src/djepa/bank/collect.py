@@ -1,9 +1,12 @@
 """Collect a bank: hand blocks to an engine, write each as it comes back, go on where it stopped."""
 
-import importlib.metadata
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import pymunk
+
+import djepa
 from djepa.bank.read import Bank
 from djepa.bank.write import BankWriter
 from djepa.errors import unknown_name
@@ -60,4 +63,4 @@ def _work(config: CollectConfig, number: int, proposer: Proposer | None) -> Bloc
 
 def versions() -> dict[str, str]:
     """What the recorded numbers depend on."""
-    return {name: importlib.metadata.version(name) for name in ("djepa", "numpy", "pymunk")}
+    return {"djepa": djepa.__version__, "numpy": np.__version__, "pymunk": pymunk.version}

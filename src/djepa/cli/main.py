@@ -13,7 +13,9 @@ from djepa.cli.collect import Collect
 from djepa.cli.console import errors, fail
 from djepa.cli.info import Info
 from djepa.cli.show import Show
+from djepa.cli.simulate import Simulate
 from djepa.cli.stats import Stats
+from djepa.cli.train import Train
 from djepa.errors import DjepaError
 
 Command = (
@@ -21,10 +23,12 @@ Command = (
     | Annotated[Check, tyro.conf.subcommand("check")]
     | Annotated[Show, tyro.conf.subcommand("show")]
     | Annotated[Stats, tyro.conf.subcommand("stats")]
+    | Annotated[Simulate, tyro.conf.subcommand("simulate")]
+    | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Info, tyro.conf.subcommand("info")]
 )
-NAMES = ("collect", "check", "show", "stats", "bench", "info")
+NAMES = ("collect", "check", "show", "stats", "simulate", "train", "bench", "info")
 ABOUT = (
     "Decision-aligned latent world models. Begin with `djepa collect push --starts 64 --out "
     "runs/first`, then `djepa check runs/first` and `djepa show runs/first --start 0`."

@@ -1,11 +1,16 @@
 """Small drawing tools over Pillow: type, framed tiles, marks that need no colour to be read."""
 
+import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
+
+from djepa.errors import DjepaError
+from djepa.worlds.draw import Appearance
 
 RGB = tuple[int, int, int]
 Box = tuple[int, int, int, int]
@@ -15,6 +20,10 @@ INK: RGB = (33, 37, 41)
 SOFT: RGB = (108, 114, 122)
 LINE: RGB = (222, 224, 226)
 BORDER = 4  # px of colour around a tile
+MARGIN, GAP = 32, 12
+HOLD_MS = 1000  # the last frame of an animation stays this long
+HEADER, HEADING = 84, 60  # px of a sheet's title, and of the line above its grid
+PANEL = 180  # least px for the counts beside the strip
 
 
 @dataclass(frozen=True)
@@ -91,9 +100,9 @@ class Canvas:
         """Words with their baseline at y, cut to `room` px; returns the width they took."""
         letters = font(size)
         if room is not None and letters.getlength(words) > room:
-            while words and letters.getlength(words + "...") > room:
+            while words and letters.getlength(words + "…") > room:
                 words = words[:-1]
-            words += "..."
+            words += "…"
         self.draw.text((x, y), words, fill=ink, font=letters, anchor=anchor)
         return int(letters.getlength(words))
 
@@ -107,9 +116,16 @@ class Canvas:
         else:
             self.image.paste(Image.fromarray(frame), inside[:2])
 
-    def stamp(self, box: Box, mark: Mark, size: int) -> None:
-        """The mark's badge in the upper right corner of a tile."""
-        self.image.paste(badge(mark, size), (box[2] - size, box[1]))
+    def badge(self, x: int, y: int, mark: Mark, size: int) -> None:
+        """The mark in a square whose upper left corner is (x, y)."""
+        self.image.paste(badge(mark, size), (x, y))
+
+    def swatch(self, x: int, y: int, size: int, colour: RGB, disc: bool) -> None:
+        """A disc or a square of a colour, for legends."""
+        shape = Image.new("L", (4 * size, 4 * size), 0 if disc else 255)
+        if disc:
+            ImageDraw.Draw(shape).ellipse((0, 0, 4 * size - 1, 4 * size - 1), fill=255)
+        self.image.paste(colour, (x, y), shape.resize((size, size), Image.Resampling.LANCZOS))
 
     def bar(self, box: Box, share: float, ink: RGB) -> None:
         """A horizontal bar filled to `share` of its box."""
@@ -120,10 +136,107 @@ class Canvas:
             self.draw.rectangle((left, top, left + filled - 1, bottom - 1), fill=ink)
 
 
-def checked_size(size: int, least: int) -> int:
-    """A tile size at which captions can still be read."""
-    from djepa.errors import DjepaError
+def gif_bytes(frames: Sequence[Image.Image], fps: int) -> bytes:
+    """Frames as a GIF: one palette for all and no dithering, so that what is still stays still
+    and the file small.
+    """
+    if not frames or not 1 <= fps <= 50:
+        raise DjepaError(f"A GIF needs frames, and 1 to 50 of them a second, not {fps}.")
+    # First and last hold every colour: what moves, and the marks.
+    both = Image.new("RGB", (frames[0].width, 2 * frames[0].height))
+    both.paste(frames[0], (0, 0))
+    both.paste(frames[-1], (0, frames[0].height))
+    palette = both.quantize(64, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    first, *others = [f.quantize(palette=palette, dither=Image.Dither.NONE) for f in frames]
+    durations = [round(100 / fps) * 10] * len(others) + [HOLD_MS]  # GIF counts hundredths
+    data = io.BytesIO()
+    first.save(data, "GIF", save_all=True, append_images=others, duration=durations, loop=0)
+    return data.getvalue()
 
+
+def check_size(size: int, least: int) -> None:
+    """Refuse a tile size at which captions cannot be read."""
     if size < least:
         raise DjepaError(f"A tile needs at least {least} pixels to be read, got {size}.")
-    return size
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things lie on a contact sheet of `count` candidates."""
+
+    count: int
+    size: int
+    columns: int
+
+    @property
+    def outer(self) -> int:
+        """Side of a tile with its border."""
+        return self.size + 2 * BORDER
+
+    @property
+    def large(self) -> int:
+        """Side of the frames of start and goal, without border."""
+        return round(1.75 * self.size)
+
+    @property
+    def letter(self) -> int:
+        """Size of captions."""
+        return max(11, round(self.size * 0.112))
+
+    @property
+    def strip_bottom(self) -> int:
+        """Where the strip with context, start and goal ends, captions included."""
+        return MARGIN + HEADER + self.large + 2 * BORDER + 2 * self.letter
+
+    @property
+    def width(self) -> int:
+        """Of the whole sheet: the grid, or the strip with its panel where that is wider."""
+        grid = self.columns * (self.outer + GAP) - GAP
+        return 2 * MARGIN + max(grid, self.panel_left + PANEL - MARGIN)
+
+    @property
+    def panel_left(self) -> int:
+        """Where the counts by family begin."""
+        return MARGIN + 3 * (self.outer + GAP) + 2 * (self.large + 2 * BORDER + GAP) + 3 * GAP
+
+    @property
+    def height(self) -> int:
+        """Of the whole sheet."""
+        return self.box(self.count - 1)[3] + 3 * self.letter + MARGIN
+
+    def box(self, index: int) -> Box:
+        """Outside of the tile of the candidate that is `index`-th by ID."""
+        row, column = divmod(index, self.columns)
+        left = MARGIN + column * (self.outer + GAP)
+        top = self.strip_bottom + HEADING + row * (self.outer + 3 * self.letter + GAP)
+        return left, top, left + self.outer, top + self.outer
+
+
+def layout(count: int, size: int = 112, columns: int | None = None) -> Layout:
+    """The layout of a sheet. Columns not given: 7 to 9, whichever leaves the fewest places empty;
+    of equals the most.
+    """
+    check_size(size, 80)
+    if columns is not None and columns < 1:
+        raise DjepaError(f"A sheet needs at least one column, got {columns}.")
+    best = min((9, 8, 7), key=lambda c: -count % c)
+    return Layout(count, size, min(count, columns or best))
+
+
+def key_of_colours(page: Canvas, x: int, y: int, letter: int) -> None:
+    """What the colours inside a frame stand for."""
+    look = Appearance()
+    for word, colour in (("pusher", look.pusher), ("block", look.block), ("goal pose", look.goal)):
+        page.swatch(x, y - letter + 1, letter, colour, disc=word == "pusher")
+        x += letter + 6
+        x += page.text(x, y, word, letter, SOFT) + 18
+
+
+def key_of_marks(page: Canvas, title: str, plan: Layout) -> None:
+    """The line above the grid: a title, and what the marks mean."""
+    x, y = MARGIN, plan.strip_bottom + HEADING - 18
+    page.draw.line((x, y - 34, page.image.width - x, y - 34), fill=LINE)
+    x += page.text(x, y, title, 16) + 24
+    for mark in (SUCCESS, FAILURE, UNKNOWN):
+        page.badge(x, y - 14, mark, 18)
+        x += 24 + page.text(x + 24, y, mark.word, 16, mark.colour) + 18

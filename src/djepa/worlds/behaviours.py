@@ -129,3 +129,37 @@ def drive(world: PushWorld, behaviour: Behaviour, controls: int) -> tuple[Floats
         taken.append(behaviour.act(states[-1]))
         states.append(world.step(taken[-1]))
     return np.array(states), np.array(taken, dtype=np.float32)
+
+
+class Explorer:
+    """Training data that has seen what a pool may hold: other hands, more tremor, plain noise.
+
+    For 10 to 30 controls at a time it is a behaviour with a tremor of its own, or a smooth or a
+    uniform random walk.
+    """
+
+    def __init__(self, world: PushWorld, rng: np.random.Generator) -> None:
+        self._world, self._rng = world, rng
+        self._left = 0
+
+    def _choose(self) -> None:
+        rng = self._rng
+        self._left = int(rng.integers(10, 31))
+        self._mode = rng.choice(["behaviour", "smooth", "uniform"], p=[0.75, 0.15, 0.10])
+        self._tremor = float(rng.choice([0.0, 0.05, 0.15, 0.3], p=[0.3, 0.3, 0.25, 0.15]))
+        names = sorted(BEHAVIOURS)
+        self._hand = BEHAVIOURS[names[int(rng.integers(len(names)))]](self._world, rng)
+        self._last = rng.uniform(-1.0, 1.0, 2)
+
+    def act(self, state: Floats) -> Floats:
+        """(10,) state -> (2,) control."""
+        if self._left == 0:
+            self._choose()
+        self._left -= 1
+        if self._mode == "uniform":
+            control = self._rng.uniform(-1.0, 1.0, 2)
+        elif self._mode == "smooth":
+            control = self._last = 0.8 * self._last + 0.2 * self._rng.uniform(-1.0, 1.0, 2)
+        else:
+            control = self._hand.act(state) + self._rng.normal(0.0, self._tremor, 2)
+        return np.clip(control, -1.0, 1.0).astype(np.float32).astype(np.float64)

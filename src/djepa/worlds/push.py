@@ -10,7 +10,7 @@ restored start, in a fresh space, and agree with each other bit for bit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +59,14 @@ class PushWorld:
         """Build a fresh space in `state` (10,); no physics step is run."""
         self._state = _as_state(state)
         self._space, self._pusher, self._block = _build(self.shape, self._state.tolist())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"shape": self.shape.name, "rule": self.rule, "state": self._state}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        """A copy is the world restored to the same ten numbers."""
+        self.__init__(saved["shape"], saved["rule"])  # type: ignore[misc]
+        self.restore(saved["state"])
 
     def snapshot(self) -> Floats:
         """(10,) the live state. Straight after `restore` it is the restored one, bit for bit.
@@ -110,7 +118,13 @@ class PushWorld:
 
     def judge(self, goal: npt.ArrayLike, states: npt.ArrayLike) -> tuple[Bools, Floats]:
         """(..., 10) final states -> success and task cost; success is cost < 1."""
-        cost = self._cost(self.shape, np.asarray(goal, np.float64), np.asarray(states, np.float64))
+        ends = [np.asarray(goal, np.float64), np.asarray(states, np.float64)]
+        for what, array in zip(("goal", "states"), ends, strict=True):
+            if array.ndim == 0 or array.shape[-1] != 10 or not np.isfinite(array).all():
+                raise DjepaError(
+                    f"judge: {what} must be finite, 10 numbers each; got {array.shape}."
+                )
+        cost = self._cost(self.shape, *ends)
         return cost < 1.0, cost
 
     def render(
@@ -191,7 +205,7 @@ def _run(shape: Shape, numbers: list[float], velocities: list[list[float]]) -> F
             at, v = chipmunk.cpBodyGetPosition(b), chipmunk.cpBodyGetVelocity(b)
             turn, spin = chipmunk.cpBodyGetAngle(b), chipmunk.cpBodyGetAngularVelocity(b)
             rows.append((at.x, at.y, turn, v.x, v.y, spin))
-    return np.array(rows)
+    return np.array(rows).reshape(-1, 6)
 
 
 def _build(shape: Shape, numbers: list[float]) -> tuple[pymunk.Space, pymunk.Body, pymunk.Body]:

@@ -24,7 +24,8 @@ ANGLE_TOLERANCE = math.pi / 9
 
 def angle_error(a: Floats, b: Floats) -> Floats:
     """Smallest absolute difference of two angles, any number of turns apart: in [0, π]."""
-    return np.asarray(np.abs((a - b + math.pi) % (2 * math.pi) - math.pi))
+    turns = np.round((a - b) / (2 * math.pi))
+    return np.asarray(np.abs(a - b - 2 * math.pi * turns))
 
 
 def _cost(goal: Floats, states: Floats) -> Floats:

@@ -47,7 +47,7 @@ def draw_start(
 
     Returns the reason instead if the draw is not to be kept.
     """
-    world.restore(_initial_state(world, rng))
+    world.restore(initial_state(world, rng))
     before = int(rng.integers(HISTORY, 51))
     states, controls = drive(world, get_behaviour(behaviour, world, rng), before)
     state = states[-1]
@@ -102,7 +102,7 @@ def _fault(world: PushWorld, path: Floats) -> str | None:
     return None
 
 
-def _initial_state(world: PushWorld, rng: np.random.Generator) -> Floats:
+def initial_state(world: PushWorld, rng: np.random.Generator) -> Floats:
     """Block and pusher at rest, inside the walls and apart from each other."""
     clear = world.shape.girth + PUSHER_RADIUS
     while True:

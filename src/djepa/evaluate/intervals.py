@@ -1,10 +1,16 @@
-"""Counts as rates, with the interval that says how much they can be trusted."""
+"""Counts as rates, with the interval that says how much to trust them, and as tables."""
 
+import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
 
 from djepa.errors import DjepaError
 
+Array = npt.NDArray[Any]
 Z95 = 1.959963984540054  # 97.5 % point of the standard normal
 
 
@@ -40,7 +46,7 @@ class Rate:
 
     @property
     def share(self) -> float:
-        """hits / of; NaN of nothing."""
+        """Hits of trials; NaN of nothing."""
         return self.hits / self.of if self.of else math.nan
 
     @property
@@ -55,3 +61,36 @@ class Rate:
         low, high = self.interval
         ends = f" ({100 * low:.1f}-{100 * high:.1f})" if interval else ""
         return f"{100 * self.share:.1f} %{ends}"
+
+
+def rate_of(hits: Array) -> Rate:
+    """The rate of an array of booleans."""
+    return Rate(int(hits.sum()), hits.size)
+
+
+def rates_by(hits: Array, counted: Array, labels: Array) -> dict[str, Rate]:
+    """The rate of every label among what is counted; three arrays of one shape."""
+    names = sorted(set(labels[counted].tolist()))
+    return {name: rate_of(hits[counted & (labels == name)]) for name in names}
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses as dictionaries for JSON; a rate also with its share and its interval."""
+    if isinstance(value, Rate):
+        share = value.share if value.of else None
+        return {"hits": value.hits, "of": value.of, "share": share, "wilson95": value.interval}
+    if dataclasses.is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {name: plain(entry) for name, entry in value.items()}
+    return value
+
+
+def markdown_table(
+    corner: str, head: Sequence[str], columns: Sequence[dict[str, str]], blank: str = "-"
+) -> str:
+    """Columns of row -> text under their heads; rows in order of first mention; "" if none."""
+    names = dict.fromkeys(name for column in columns for name in column)
+    rows = [[name, *(column.get(name, blank) for column in columns)] for name in names]
+    lines = [[corner, *head], ["---"] + ["--:"] * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) if rows else ""

@@ -1,0 +1,41 @@
+# Two commands do everything on a fresh clone: `make study` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+OUT    ?= runs/study
+
+.PHONY: study test lint bench clean
+
+study: $(VENV)/.base
+	$(BIN)/djepa info
+	$(BIN)/djepa collect push --starts 64 --out $(OUT)/reference-control
+	$(BIN)/djepa collect push --starts 64 --profile decoy --split confirmation --out $(OUT)/decoy
+	$(BIN)/djepa check $(OUT)/reference-control $(OUT)/decoy
+	$(BIN)/djepa stats $(OUT)/reference-control $(OUT)/decoy
+	$(BIN)/djepa show $(OUT)/reference-control --start 0 --out $(OUT)/pictures
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist loadscope
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.base
+	$(BIN)/djepa bench world
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13) and "D-JEPA needs Python 3.11 to 3.13; name one: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@

@@ -1,0 +1,1 @@
+"""Paired success, intervals, quality of choices."""

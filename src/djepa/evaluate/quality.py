@@ -1,0 +1,130 @@
+"""How good a geometry is at choosing, on starts it has never seen.
+
+Legend: N starts, K candidates, B blocks of five controls, D latent.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.stats import rankdata
+from torch import Tensor
+
+from djepa.bank.read import Bank
+from djepa.evaluate.intervals import wilson
+from djepa.models.predict import encode_states, predict
+from djepa.models.protocol import Geometry
+
+Floats = npt.NDArray[np.floating[Any]]
+SHORTLISTS = (63, 32, 16, 8, 4)
+
+
+@dataclass(frozen=True)
+class Quality:
+    """Shares of starts on which a chooser succeeds, and how predictions compare with execution."""
+
+    geometry: str
+    starts: int
+    candidates: int
+    native: float  # choice by predicted cost
+    native_interval: tuple[float, float]  # Wilson 95 %
+    realised: float  # choice by the cost of what execution showed, in the same latent space
+    random: float
+    oracle: float
+    spearman: dict[
+        int, float
+    ]  # shortlist size -> mean within-start correlation, predicted : realised
+    error_first: float  # mean squared latent error of the first predicted block
+    error_last: float  # of the last one
+    latent_variance: float  # of the realised latents, to read the errors against
+    picks: tuple[bool, ...]  # start by start: did the native choice succeed
+
+    def as_dict(self, picks: bool = False) -> dict[str, Any]:
+        """For JSON; the start-by-start column only on demand."""
+        entry = asdict(self)
+        if not picks:
+            entry.pop("picks")
+        return entry
+
+
+def quality(geometry: Geometry, bank: Bank, device: str = "cpu", batch: int = 32) -> Quality:
+    """Predict every candidate, encode what execution showed, compare."""
+    decisions, outcomes = bank.decisions, bank.outcomes
+    predicted, realised, first, last, spread = [], [], [], [], []
+    for begin in range(0, len(bank), batch):
+        rows = slice(begin, min(begin + batch, len(bank)))
+        p = predict(geometry, bank.world().shape, decisions, rows, device)
+        ends = torch.from_numpy(outcomes.states[rows][:, :, [0, -1]]).to(device)
+        z = encode_states(geometry, bank.world().shape, ends)  # (n, K, 2, D)
+        predicted.append(p.cost)
+        realised.append(geometry.native_cost(z[:, :, 1:], p.goal).float())
+        first.append(_error(p.futures[:, :, 0], z[:, :, 0]))
+        last.append(_error(p.futures[:, :, -1], z[:, :, 1]))
+        spread.append(z[:, :, 1].float().var(dim=(0, 1)).mean().item())
+    return summarise(
+        geometry.name,
+        torch.cat(predicted).cpu().numpy(),
+        torch.cat(realised).cpu().numpy(),
+        outcomes.success,
+        decisions.candidate_ids,
+        (float(np.mean(first)), float(np.mean(last)), float(np.mean(spread))),
+    )
+
+
+def summarise(
+    name: str,
+    predicted: Floats,
+    realised: Floats,
+    success: npt.NDArray[np.bool_],
+    ids: npt.NDArray[np.int64],
+    errors: tuple[float, float, float],
+) -> Quality:
+    """(N, K) costs, outcomes and IDs -> the summary."""
+    N, K = success.shape
+    picks = success[np.arange(N), choose(predicted, ids)]
+    return Quality(
+        geometry=name,
+        starts=N,
+        candidates=K,
+        native=float(picks.mean()),
+        native_interval=wilson(int(picks.sum()), N),
+        realised=float(success[np.arange(N), choose(realised, ids)].mean()),
+        random=float(success.mean()),
+        oracle=float(success.any(1).mean()),
+        spearman={
+            k: within_start_spearman(predicted, realised, ids, k) for k in SHORTLISTS if k <= K
+        },
+        error_first=errors[0],
+        error_last=errors[1],
+        latent_variance=errors[2],
+        picks=tuple(bool(pick) for pick in picks),
+    )
+
+
+def choose(cost: Floats, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """(N, K) costs -> (N,) positions of the cheapest candidates, ties to the smaller ID."""
+    return np.asarray(np.lexsort((ids, cost), axis=1)[:, 0])
+
+
+def within_start_spearman(
+    predicted: Floats, realised: Floats, ids: npt.NDArray[np.int64], shortlist: int
+) -> float:
+    """Mean over starts of the rank correlation among the `shortlist` lowest predicted costs."""
+    order = np.lexsort((ids, predicted), axis=1)[:, :shortlist]
+    a = rankdata(np.take_along_axis(predicted, order, 1), axis=1)
+    b = rankdata(np.take_along_axis(realised, order, 1), axis=1)
+    a, b = a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)
+    scale = np.sqrt((a**2).sum(1) * (b**2).sum(1))
+    return float(np.mean((a * b).sum(1)[scale > 0] / scale[scale > 0]))
+
+
+def _error(predicted: Tensor, realised: Tensor) -> float:
+    return float((predicted.float() - realised.float()).square().mean())
+
+
+def joint_failures(results: list[Quality]) -> Floats:
+    """(M, M) share of starts on which both geometries choose a failure; its own on the diagonal."""
+    failed = ~np.array([result.picks for result in results])
+    return np.asarray((failed[:, None] & failed[None]).mean(-1))

@@ -1,0 +1,1 @@
+"""Predictive geometries: encode, roll out, native cost; their training."""

@@ -1,0 +1,125 @@
+"""Training data: episodes simulated as training goes, nothing downloaded.
+
+Worker processes write shards of episodes; the trainer takes up each shard as it appears and keeps
+all states on its device, from which frames are drawn inside the training step.
+
+Legend: E episodes, L controls of an episode, S numbers in a state, A action width.
+"""
+
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file, save
+from torch import Tensor
+
+from djepa.bank.write import write_atomically
+from djepa.errors import DjepaError
+from djepa.rollout.engine import usable_cores
+from djepa.seeds import generator
+from djepa.worlds.behaviours import Explorer, drive
+from djepa.worlds.push import PushWorld
+from djepa.worlds.starts import initial_state
+
+LENGTH = 80  # controls of an episode
+SHARD = 1024  # episodes of a shard
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One file of episodes and what its contents follow from."""
+
+    folder: Path
+    shapes: tuple[str, ...]
+    seed: int
+    number: int
+
+    @property
+    def path(self) -> Path:
+        """Where it is, or will be."""
+        return self.folder / f"episodes-{self.number:05d}.safetensors"
+
+
+def plan_shards(folder: Path, episodes: int, seed: int, shapes: tuple[str, ...]) -> list[Shard]:
+    """The shards that hold so many episodes."""
+    return [Shard(folder, shapes, seed, number) for number in range(-(-episodes // SHARD))]
+
+
+def simulate(shard: Shard) -> Path:
+    """Play the episodes of one shard, unless they are there already."""
+    if shard.path.exists():
+        return shard.path
+    states = np.empty((SHARD, LENGTH + 1, 10), np.float32)
+    controls = np.empty((SHARD, LENGTH, 2), np.float32)
+    for i in range(SHARD):
+        rng = generator("episode", *shard.shapes, shard.seed, shard.number, i)
+        world = PushWorld(shard.shapes[i % len(shard.shapes)])
+        world.restore(initial_state(world, rng))
+        states[i], controls[i] = drive(world, Explorer(world, rng), LENGTH)
+    write_atomically(shard.path, save({"states": states, "controls": controls}))
+    return shard.path
+
+
+class Simulation:
+    """Worker processes that play shard after shard."""
+
+    def __init__(self, shards: list[Shard], workers: int = 0) -> None:
+        shards[0].folder.mkdir(parents=True, exist_ok=True)
+        workers = workers or usable_cores()
+        self._pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+        self.futures = [self._pool.submit(simulate, shard) for shard in shards]
+
+    def close(self) -> None:
+        """Let the workers go."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+class Episodes:
+    """All episodes there are so far, on one device; shards are taken up as they appear."""
+
+    def __init__(self, shards: list[Shard], device: torch.device, patience: float = 120.0) -> None:
+        self._shards, self._device, self._patience = shards, device, patience
+        self._states = torch.empty((len(shards) * SHARD, LENGTH + 1, 10), device=device)
+        self._controls = torch.empty((len(shards) * SHARD, LENGTH, 2), device=device)
+        self._taken = 0
+
+    @property
+    def ready(self) -> int:
+        """Number of episodes taken up."""
+        return self._taken * SHARD
+
+    def refresh(self, least: int = 0) -> int:
+        """Take up finished shards in order; wait until `least` episodes are there."""
+        since = time.monotonic()
+        while self._taken < len(self._shards):
+            shard = self._shards[self._taken]
+            if shard.path.exists():
+                self._take(shard)
+            elif self.ready >= least:
+                break
+            elif time.monotonic() - since > self._patience:
+                raise DjepaError(f"No {shard.path} after {self._patience:.0f} s. Who simulates?")
+            else:
+                time.sleep(0.1)
+        return self.ready
+
+    def _take(self, shard: Shard) -> None:
+        arrays = load_file(shard.path)
+        rows = slice(self.ready, self.ready + SHARD)
+        self._states[rows] = torch.from_numpy(arrays["states"]).to(self._device)
+        self._controls[rows] = torch.from_numpy(arrays["controls"]).to(self._device)
+        self._taken += 1
+
+    @property
+    def states(self) -> Tensor:
+        """(E, L + 1, S) states."""
+        return self._states[: self.ready]
+
+    @property
+    def controls(self) -> Tensor:
+        """(E, L, A) controls."""
+        return self._controls[: self.ready]

@@ -1,0 +1,137 @@
+"""LeWM: a joint-embedding world model trained end to end (Maes et al., 2026).
+
+One vector per frame, z = projector(CLS of a ViT); a causal predictor turns three of them and the
+actions that follow into the next; the planning cost is the mean squared distance of the last
+predicted latent to the goal's.
+
+Legend: N starts, K candidates, B blocks of five controls, T frames, A action width, D latent.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from djepa.models.nets import ActionEncoder, CausalPredictor, Projector, ViT
+from djepa.models.protocol import CONTEXT, STRIDE
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class LeWMConfig:
+    """Sizes. The defaults are the published ones: about 18 M parameters."""
+
+    image: int = 224
+    patch: int = 14
+    width: int = 192
+    depth: int = 12
+    heads: int = 3
+    hidden: int = 768
+    latent: int = 192
+    projector: int = 2048
+    predictor_depth: int = 6
+    predictor_heads: int = 16
+    predictor_head: int = 64
+    predictor_hidden: int = 2048
+    dropout: float = 0.1
+    actions: int = 2
+
+
+PAPER = LeWMConfig()
+SMALL = LeWMConfig(
+    image=112,
+    depth=6,
+    projector=768,
+    predictor_heads=8,
+    predictor_head=32,
+    predictor_hidden=768,
+    dropout=0.0,
+)
+SIZES = {"small": SMALL, "paper": PAPER}
+
+
+class LeWM(nn.Module):
+    """Encoder, projector, action encoder, predictor, prediction projection."""
+
+    name = "lewm"
+
+    def __init__(self, config: LeWMConfig = SMALL, chunk: int = 4096) -> None:
+        super().__init__()
+        c = config
+        self.config, self.chunk = config, chunk
+        self.encoder = ViT(c.image, c.patch, c.width, c.depth, c.heads, c.hidden)
+        self.projector = Projector(c.width, c.projector, c.latent)
+        self.action_encoder = ActionEncoder(STRIDE * c.actions, c.latent)
+        self.predictor = CausalPredictor(
+            CONTEXT,
+            c.latent,
+            c.predictor_depth,
+            c.predictor_heads,
+            c.predictor_head,
+            c.predictor_hidden,
+            c.dropout,
+        )
+        self.pred_proj = Projector(c.latent, c.projector, c.latent)
+        self.register_buffer("action_mean", torch.zeros(c.actions))
+        self.register_buffer("action_std", torch.ones(c.actions))
+        self.action_mean: Tensor
+        self.action_std: Tensor
+
+    @property
+    def image(self) -> int:
+        """Side of a frame in pixels."""
+        return self.config.image
+
+    @property
+    def latent(self) -> int:
+        """D."""
+        return self.config.latent
+
+    def embed(self, frames: Tensor) -> Tensor:
+        """uint8 frames (..., image, image, 3) -> latents (..., D), gradients and all."""
+        pixels = frames.flatten(0, -4).permute(0, 3, 1, 2) / 255.0
+        mean = torch.tensor(IMAGENET_MEAN, device=frames.device)[:, None, None]
+        std = torch.tensor(IMAGENET_STD, device=frames.device)[:, None, None]
+        z = self.projector(self.encoder((pixels - mean) / std)[:, 0])
+        return z.view(*frames.shape[:-3], -1)
+
+    def blocks(self, controls: Tensor) -> Tensor:
+        """Raw controls (..., 5 B, A) -> standardised blocks (..., B, 5 A)."""
+        scaled = (controls - self.action_mean) / self.action_std
+        return scaled.unflatten(-2, (-1, STRIDE)).flatten(-2)
+
+    def predict(self, latents: Tensor, blocks: Tensor) -> Tensor:
+        """(B, T, D) latents and the blocks that follow each -> (B, T, D) the next latents."""
+        return self.pred_proj(self.predictor(latents, self.action_encoder(blocks)))
+
+    def unroll(self, latents: Tensor, blocks: Tensor) -> Tensor:
+        """(B, 3, D) latents, (B, 2 + S, 5 A) blocks -> (B, S, D): S steps, predictions fed back."""
+        window = latents
+        futures = []
+        for step in range(blocks.shape[1] - CONTEXT + 1):
+            after = self.predict(window, blocks[:, step : step + CONTEXT])[:, -1]
+            futures.append(after)
+            window = torch.cat([window[:, 1:], after[:, None]], dim=1)
+        return torch.stack(futures, dim=1)
+
+    @torch.inference_mode()
+    def encode(self, frames: Tensor, proprio: Tensor) -> Tensor:
+        """Frames -> latents; this geometry takes nothing from proprioception."""
+        return self.embed(frames)
+
+    @torch.inference_mode()
+    def rollout(self, context: Tensor, history: Tensor, candidates: Tensor) -> Tensor:
+        """Futures (N, K, B, D), at most `chunk` candidates in memory at a time."""
+        N, K = candidates.shape[:2]
+        before, after = self.blocks(history), self.blocks(candidates)
+        futures = []
+        for rows in torch.arange(N * K, device=context.device).split(self.chunk):
+            start = rows // K
+            blocks = torch.cat([before[start], after.flatten(0, 1)[rows]], dim=1)
+            futures.append(self.unroll(context[start], blocks))
+        return torch.cat(futures).unflatten(0, (N, K))
+
+    def native_cost(self, futures: Tensor, goal: Tensor) -> Tensor:
+        """Terminal mean squared distance, in float32: (N, K, B, D), (N, D) -> (N, K)."""
+        return (futures[:, :, -1].float() - goal[:, None].float()).square().mean(-1)

@@ -1,0 +1,174 @@
+"""The building blocks of the predictive models.
+
+Legend: B batch, T frames of a window, P patches of a frame, D latent.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention; `inner` = heads x head width may differ from the token width."""
+
+    def __init__(self, width: int, heads: int, head: int, bias: bool, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.heads, self.dropout = heads, dropout
+        self.qkv = nn.Linear(width, 3 * heads * head, bias=bias)
+        self.out = nn.Linear(heads * head, width)
+
+    def forward(self, x: Tensor, causal: bool = False) -> Tensor:
+        """(B, T, width) -> (B, T, width)."""
+        B, T, _ = x.shape
+        q, k, v = self.qkv(x).view(B, T, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        drop = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=drop, is_causal=causal)
+        out: Tensor = self.out(mixed.transpose(1, 2).reshape(B, T, -1))
+        return F.dropout(out, self.dropout, self.training)
+
+
+class FeedForward(nn.Module):
+    """Linear, GELU, Linear."""
+
+    def __init__(self, width: int, hidden: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.dropout = dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., width) -> (..., width)."""
+        x = F.dropout(F.gelu(self.up(x)), self.dropout, self.training)
+        return F.dropout(self.down(x), self.dropout, self.training)
+
+
+class Block(nn.Module):
+    """Pre-norm Transformer block of the encoder."""
+
+    def __init__(self, width: int, heads: int, hidden: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width, eps=1e-12), nn.LayerNorm(width, eps=1e-12)
+        self.attention = Attention(width, heads, width // heads, bias=True)
+        self.mlp = FeedForward(width, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, width) -> (B, T, width)."""
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class ViT(nn.Module):
+    """Vision Transformer with a class token and learned positions."""
+
+    def __init__(
+        self, image: int, patch: int, width: int, depth: int, heads: int, hidden: int
+    ) -> None:
+        super().__init__()
+        self.image, self.patches = image, (image // patch) ** 2
+        self.embed = nn.Conv2d(3, width, kernel_size=patch, stride=patch)
+        self.token = nn.Parameter(torch.zeros(1, 1, width))
+        self.position = nn.Parameter(torch.zeros(1, 1 + self.patches, width))
+        self.blocks = nn.ModuleList(Block(width, heads, hidden) for _ in range(depth))
+        self.norm = nn.LayerNorm(width, eps=1e-12)
+        for parameter in (self.token, self.position):
+            nn.init.trunc_normal_(parameter, std=0.02)
+        self.apply(_truncated_normal)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(B, 3, image, image) normalised -> (B, 1 + P, width), the class token first."""
+        patches = self.embed(images).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(len(images), -1, -1), patches], dim=1) + self.position
+        for block in self.blocks:
+            x = block(x)
+        return self.norm(x)
+
+
+class Projector(nn.Module):
+    """Linear, BatchNorm, GELU, Linear. In eval mode the batch has no say."""
+
+    def __init__(self, width: int, hidden: int, out: int) -> None:
+        super().__init__()
+        self.up, self.norm = nn.Linear(width, hidden), nn.BatchNorm1d(hidden)
+        self.down = nn.Linear(hidden, out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., width) -> (..., out)."""
+        flat = self.norm(self.up(x.flatten(0, -2)))
+        return self.down(F.gelu(flat)).view(*x.shape[:-1], -1)
+
+
+class ActionEncoder(nn.Module):
+    """A block of five controls, already standardised -> an embedding."""
+
+    def __init__(self, block: int, width: int) -> None:
+        super().__init__()
+        self.mix = nn.Linear(block, block)
+        self.up, self.down = nn.Linear(block, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, actions: Tensor) -> Tensor:
+        """(..., block) -> (..., width)."""
+        return self.down(F.silu(self.up(self.mix(actions))))
+
+
+class ConditionalBlock(nn.Module):
+    """Transformer block whose norms are shifted, scaled and gated by the action (AdaLN-zero).
+
+    The non-affine norm that is modulated and the affine one inside each branch are both there, as
+    in the published model.
+    """
+
+    def __init__(self, width: int, heads: int, head: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads, head, bias=False, dropout=dropout)
+        self.mlp = FeedForward(width, hidden, dropout)
+        self.modulation = nn.Linear(width, 6 * width)
+        nn.init.zeros_(self.modulation.weight)
+        nn.init.zeros_(self.modulation.bias)
+
+    def forward(self, x: Tensor, condition: Tensor) -> Tensor:
+        """(B, T, width) tokens and conditions -> (B, T, width)."""
+        shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(condition).chunk(6, dim=-1)
+        x = x + gate1 * self.attention(self.norm1(_modulated(x, shift1, scale1)), causal=True)
+        return x + gate2 * self.mlp(self.norm2(_modulated(x, shift2, scale2)))
+
+
+class CausalPredictor(nn.Module):
+    """The next latent from a few latents and the actions that follow them."""
+
+    def __init__(
+        self,
+        frames: int,
+        latent: int,
+        depth: int,
+        heads: int,
+        head: int,
+        hidden: int,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.frames, self.dropout = frames, dropout
+        self.position = nn.Parameter(torch.randn(1, frames, latent))
+        self.blocks = nn.ModuleList(
+            ConditionalBlock(latent, heads, head, hidden, dropout) for _ in range(depth)
+        )
+        self.norm = nn.LayerNorm(latent)
+
+    def forward(self, latents: Tensor, actions: Tensor) -> Tensor:
+        """(B, T <= frames, D) latents and action embeddings -> (B, T, D): each one step ahead."""
+        x = latents + self.position[:, : latents.shape[1]]
+        x = F.dropout(x, self.dropout, self.training)
+        condition = F.silu(actions)
+        for block in self.blocks:
+            x = block(x, condition)
+        return self.norm(x)
+
+
+def _modulated(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:], eps=1e-6) * (1 + scale) + shift
+
+
+def _truncated_normal(module: nn.Module) -> None:
+    if isinstance(module, nn.Linear | nn.Conv2d):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)

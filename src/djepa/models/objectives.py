@@ -1,0 +1,82 @@
+"""What the predictive models are trained on, one function per published term.
+
+Legend: B windows, T frames of a window, D latent.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from djepa.models.lewm import LeWM
+from djepa.models.protocol import CONTEXT
+from djepa.models.tdjepa import TDJEPA
+
+SIGREG_WEIGHT = 0.09
+ROLLOUT_WEIGHT = 0.5
+KNOTS, DIRECTIONS, SPAN = 17, 1024, 3.0
+
+
+def sigreg(latents: Tensor, generator: torch.Generator) -> Tensor:
+    """Distance of the latents (B, T, D) from a standard normal, seen along random directions.
+
+    Per frame and direction: B times the integral over t in [0, 3], doubled by symmetry and weighted
+    by exp(-t²/2), of |mean exp(i t x) - exp(-t²/2)|²; then the mean over directions and frames.
+    """
+    device = latents.device
+    directions = torch.randn(latents.shape[-1], DIRECTIONS, device=device, generator=generator)
+    x = latents.float() @ F.normalize(directions, dim=0)  # (B, T, directions)
+    t = torch.linspace(0.0, SPAN, KNOTS, device=device)
+    normal = torch.exp(-0.5 * t.square())
+    weight = torch.full((KNOTS,), 2 * SPAN / (KNOTS - 1), device=device)
+    weight[0] = weight[-1] = SPAN / (KNOTS - 1)
+    angles = x[..., None] * t  # (B, T, directions, knots)
+    gap = (angles.cos().mean(0) - normal).square() + angles.sin().mean(0).square()
+    return (gap @ (weight * normal)).mean() * len(latents)
+
+
+def one_step(model: LeWM, latents: Tensor, blocks: Tensor, detach: bool) -> Tensor:
+    """Mean squared error of the next latent at the first three frames of a window."""
+    predicted = model.predict(latents[:, :CONTEXT], blocks[:, :CONTEXT])
+    target = latents[:, 1 : CONTEXT + 1]
+    return F.mse_loss(predicted.float(), (target.detach() if detach else target).float())
+
+
+def open_loop(model: LeWM, latents: Tensor, blocks: Tensor) -> Tensor:
+    """Mean squared error of all later latents, predicted from the first three alone."""
+    futures = model.unroll(latents[:, :CONTEXT], blocks)
+    return F.mse_loss(futures.float(), latents[:, CONTEXT:].detach().float())
+
+
+def temporal_distance(model: TDJEPA, latents: Tensor, generator: torch.Generator) -> Tensor:
+    """Fit d to the blocks between two frames, and keep other episodes at least a window away."""
+    B, T, _ = latents.shape
+    rows = torch.arange(B, device=latents.device)
+
+    def draw(low: int, high: int) -> Tensor:
+        return torch.randint(low, high, (B,), device=latents.device, generator=generator)
+
+    first = draw(0, T - 1)
+    last = (first + draw(1, T)).clamp(max=T - 1)
+    source, target = latents[rows, first].float(), latents[rows, last].float()
+    fit = F.smooth_l1_loss(model.distance(source, target), (last - first).float())
+    foreign = latents.roll(1, dims=0)[rows, draw(0, T)].float()
+    return fit + F.relu(T - 1 - model.distance(source, foreign)).mean()
+
+
+def lewm_loss(
+    model: LeWM, latents: Tensor, blocks: Tensor, generator: torch.Generator, joint: bool
+) -> Tensor:
+    """LeWM: one step, targets not detached, + 0.09 SIGReg. A frozen encoder has only the step."""
+    loss = one_step(model, latents, blocks, detach=False)
+    return loss + SIGREG_WEIGHT * sigreg(latents, generator) if joint else loss
+
+
+def tdjepa_loss(
+    model: LeWM, latents: Tensor, blocks: Tensor, generator: torch.Generator, joint: bool
+) -> Tensor:
+    """TD-JEPA: one step (detached) + 0.5 open loop + temporal distance + 0.09 SIGReg."""
+    assert isinstance(model, TDJEPA)
+    loss = one_step(model, latents, blocks, detach=True)
+    loss = loss + ROLLOUT_WEIGHT * open_loop(model, latents, blocks)
+    loss = loss + temporal_distance(model, latents, generator)
+    return loss + SIGREG_WEIGHT * sigreg(latents, generator) if joint else loss

@@ -1,0 +1,113 @@
+"""The command line as a user runs it: real processes, real files, what is printed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from djepa.bank.read import Bank
+
+COMMANDS = ("collect", "check", "show", "stats", "bench", "info")
+
+
+def djepa(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "djepa", *arguments], capture_output=True, text=True
+    )
+
+
+def test_help_names_every_command() -> None:
+    done = djepa("--help")
+    assert done.returncode == 0
+    for command in COMMANDS:
+        assert f"• {command}" in done.stdout
+    assert djepa().stdout == done.stdout  # nothing at all is a call for help
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str) -> None:
+    done = djepa(command, "--help")
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) > 5
+
+
+def test_version() -> None:
+    from djepa import __version__
+
+    assert djepa("--version").stdout == f"djepa {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["colect"], "Did you mean 'collect'"),
+        (["collect", "pusht"], "Did you mean 'push'"),
+        (["collect", "--profile", "decoi"], "Did you mean 'decoy'"),
+        (["collect", "--shape", "t"], "Unknown shape 't'"),
+        (["collect", "--engine", "rey"], "Did you mean 'ray'"),
+        (["collect", "--strats", "3"], "--starts"),
+        (["check", "nowhere"], "There is no bank at nowhere"),
+        (["check"], "Name at least one bank"),
+        (["stats"], "Name at least one bank"),
+        (["show", "nowhere"], "There is no bank at nowhere"),
+        (["bench", "wrold"], "Did you mean 'world'"),
+    ],
+)
+def test_mistakes_are_explained_without_a_traceback(arguments: list[str], complaint: str) -> None:
+    done = djepa(*arguments)
+    assert done.returncode in (1, 2)
+    assert complaint in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_info_lists_versions_devices_and_extras() -> None:
+    done = djepa("info")
+    assert done.returncode == 0
+    for word in ("python", "torch", "pymunk", "cpu", "extra ray", "extra mujoco", "weights"):
+        assert word in done.stdout
+
+
+def test_from_collection_to_pictures(tmp_path: Path) -> None:
+    bank, pictures = tmp_path / "bank", tmp_path / "pictures"
+    done = djepa("collect", "push", "--starts", "6", "--block", "2", "--out", str(bank))
+    assert done.returncode == 0, done.stderr
+    assert "0/3 blocks of 2" in done.stdout  # plain lines when nobody watches
+    assert "\x1b" not in done.stdout
+    assert "6 starts x 63 candidates" in done.stdout
+    assert "dropped: " in done.stdout
+    assert Bank(bank).hash[:12] in done.stdout
+
+    checked = djepa("check", str(bank), "--sample", "30")
+    assert checked.returncode == 0, checked.stderr
+    assert checked.stdout.count("ok ") == 6
+
+    shown = djepa("show", str(bank), "--start", "5", "--out", str(pictures))
+    assert shown.returncode == 0, shown.stderr
+    assert {file.suffix for file in pictures.iterdir()} == {".png", ".gif"}
+
+    numbers = tmp_path / "stats.json"
+    stats = djepa("stats", str(bank), "--json", str(numbers))
+    assert stats.returncode == 0, stats.stderr
+    assert "noisy_0.05" in stats.stdout
+    assert json.loads(numbers.read_text())
+
+
+def test_check_fails_on_a_flipped_bit(bank_copy: Path) -> None:
+    shard = bank_copy / "outcome" / "block-000002.safetensors"
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    done = djepa("check", str(bank_copy))
+    assert done.returncode == 1
+    assert "outcome/block-000002.safetensors is damaged" in done.stderr.replace("\n", "")
+
+
+def test_importing_the_package_loads_no_simulator_and_no_torch() -> None:
+    code = (
+        "import sys, djepa, djepa.cli.main;"
+        "print(sorted({'torch', 'pymunk', 'ray', 'gymnasium', 'matplotlib'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
