@@ -191,8 +191,8 @@ def test_markdown_tells_the_numbers(stats):
     lines = {line.split(" | ")[0][2:]: line for line in text.splitlines() if line}
     assert f"| {STARTS} × 63 | {STARTS} × 64 |" in lines["starts × candidates"]
     assert f"| {ours.mixed.percent()} | {decoy.mixed.percent()} |" in lines["mixed starts"]
-    assert f"{decoy.by_family['noisy_0.3'].percent()} of {STARTS * 20} |" in lines["noisy_0.3"]
-    assert lines["shuffled"].endswith("| - |")
+    assert f"{decoy.by_family['noisy_0.3'].percent()} of {STARTS * 16} |" in lines["noisy_0.3"]
+    assert lines["smooth_random"].endswith("| - |")
     assert f"{100 * ours.random:.1f} %" in lines["random choice"]
     assert ours.oracle.percent(interval=True) in lines["oracle"]
     for s in (ours, decoy):
