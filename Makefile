@@ -12,7 +12,7 @@ study: $(VENV)/.base
 	$(BIN)/djepa collect push --starts 64 --profile decoy --split confirmation --out $(OUT)/decoy
 	$(BIN)/djepa check $(OUT)/reference-control $(OUT)/decoy
 	$(BIN)/djepa stats $(OUT)/reference-control $(OUT)/decoy
-	$(BIN)/djepa show $(OUT)/reference-control --start 0 --out $(OUT)/pictures
+	$(BIN)/djepa show $(OUT)/reference-control --start 19 --out $(OUT)/pictures
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadscope

@@ -1,0 +1,89 @@
+"""What the README and the docs say is what was measured, and what they show runs."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from djepa.cli.main import NAMES
+from djepa.report.bench import bench_markdown
+from djepa.rollout.bench import Row
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+STATS = json.loads((ROOT / "docs/results/pool-stats.json").read_text())
+
+
+def between(text: str, mark: str) -> str:
+    found = re.search(rf"<!-- {mark} -->\n(.*?)\n<!-- /{mark} -->", text, re.DOTALL)
+    assert found, f"no {mark} block"
+    return found.group(1)
+
+
+def rate(entry: dict[str, object]) -> str:
+    low, high = entry["wilson95"]  # type: ignore[misc]
+    return f"{100 * entry['share']:.1f} % ({100 * low:.1f}-{100 * high:.1f})"  # type: ignore[operator]
+
+
+def test_the_bench_table_is_the_recorded_one() -> None:
+    recorded = json.loads((ROOT / "docs/results/bench-world.json").read_text())
+    rows = [Row(**{k: v for k, v in row.items() if k != "ratio"}) for row in recorded]
+    assert between((ROOT / "README.md").read_text(), "bench-world") == bench_markdown(rows)
+
+
+def test_the_pool_table_is_the_recorded_one() -> None:
+    table = between((ROOT / "docs/pools.md").read_text(), "pool-stats")
+    lines = {line.split(" | ")[0][2:]: line for line in table.splitlines() if line}
+    for chooser in ("density on actions", "density on outcomes", "pusher endpoint"):
+        cells = [rate(bank["choosers"][chooser]["success"]) for bank in STATS]
+        assert f"| {chooser} | {' | '.join(cells)} |" in table
+    for family in ("noisy_0.05", "noisy_0.15", "noisy_0.3", "shuffled"):
+        for bank in STATS:
+            assert f"{100 * bank['by_family'][family]['share']:.1f} %" in lines[family]
+    mixed = [f"{100 * bank['mixed']['share']:.1f} %" for bank in STATS]
+    assert lines["mixed starts"] == f"| mixed starts | {' | '.join(mixed)} |"
+
+
+def test_the_readme_quotes_the_recorded_numbers() -> None:
+    text = " ".join((ROOT / "README.md").read_text().split())
+    by_name = {bank["name"]: bank for bank in STATS}
+    blind = by_name["reference-control"]["choosers"]["density on actions"]["success"]
+    assert rate(blind) in text
+    assert f"a random one on {100 * by_name['reference-control']['random']:.1f} %" in text
+    assert rate(by_name["decoy"]["choosers"]["density on actions"]["cluster"]) in text
+
+
+def test_the_example_of_the_readme_runs() -> None:
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert code
+    names: dict[str, object] = {}
+    exec(code.group(1), names)
+    assert np.asarray(names["states"]).shape == (64, 26, 10)
+    assert np.asarray(names["frames"]).shape == (26, 224, 224, 3)
+    assert len(code.group(1).splitlines()) <= 14
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_and_commands_exist(page: Path) -> None:
+    text = page.read_text()
+    for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
+        assert (page.parent / link).exists(), link
+    for command in re.findall(r"^\$? ?djepa (\w+)", text, re.MULTILINE):
+        assert command in NAMES, command
+
+
+def test_nothing_random_is_global() -> None:
+    """Every draw takes an explicit generator."""
+    forbidden = re.compile(r"np\.random\.(?!default_rng|Generator|SeedSequence)\w+|torch\.rand\(")
+    for file in (ROOT / "src").rglob("*.py"):
+        found = forbidden.findall(file.read_text())
+        assert not found, (file, found)
+
+
+def test_files_stay_readable() -> None:
+    """None over 500 lines, half of them under 180."""
+    lengths = [len(f.read_text().splitlines()) for f in (ROOT / "src").rglob("*.py")]
+    assert max(lengths) <= 500
+    assert np.median(lengths) < 180
