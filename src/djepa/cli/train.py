@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +27,7 @@ class Train:
     """The block."""
     minutes: float = 8.0
     """Time for both phases together."""
-    joint: float = 0.4
+    joint: float = 0.5
     """Share of it for training encoder and predictor together."""
     episodes: int = 200_000
     """Episodes to simulate, beside the training."""
@@ -50,8 +50,8 @@ class Train:
         from djepa.bank.schema import to_json
         from djepa.errors import unknown_name
         from djepa.evaluate.quality import quality
-        from djepa.models.train import TrainConfig, Trainer, card
-        from djepa.models.weights import load_geometry, save_geometry
+        from djepa.models.train import TrainConfig, Trainer
+        from djepa.models.weights import card, load_geometry, save_geometry
         from djepa.rollout.engine import LocalEngine
         from djepa.rollout.execute import CollectConfig
 
@@ -64,10 +64,10 @@ class Train:
         trainer = Trainer(config, self.out, self.data)
         model = trainer.run()
         command = "djepa " + shlex.join(sys.argv[1:])
-        save_geometry(model, self.out, card(config, model, command, {}))
+        save_geometry(model, self.out, card(asdict(config), model, command, {}))
         test = CollectConfig(shape=self.shape, starts=self.held_out, split="held-out", block=8)
         bank = collect(self.out / "held-out", test, LocalEngine())
         result = quality(load_geometry(self.out, self.device), bank, self.device)
-        save_geometry(model, self.out, card(config, model, command, result.as_dict()))
+        save_geometry(model, self.out, card(asdict(config), model, command, result.as_dict()))
         console.print(to_json(result.as_dict()), markup=False)
         return 0

@@ -13,12 +13,14 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors.numpy import load_file, save
 from torch import Tensor
 
 from djepa.bank.write import write_atomically
 from djepa.errors import DjepaError
+from djepa.models.protocol import STRIDE
 from djepa.rollout.engine import usable_cores
 from djepa.seeds import generator
 from djepa.worlds.behaviours import Explorer, drive
@@ -27,6 +29,9 @@ from djepa.worlds.starts import initial_state
 
 LENGTH = 80  # controls of an episode
 SHARD = 1024  # episodes of a shard
+GROUP = 4  # episodes from one initial state
+
+Floats32 = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -50,18 +55,36 @@ def plan_shards(folder: Path, episodes: int, seed: int, shapes: tuple[str, ...])
 
 
 def simulate(shard: Shard) -> Path:
-    """Play the episodes of one shard, unless they are there already."""
+    """Play the episodes of one shard, unless they are there already.
+
+    One episode in four is driven; the three after it are its controls perturbed as a pool would
+    perturb them, executed open loop from the same state.
+    """
     if shard.path.exists():
         return shard.path
     states = np.empty((SHARD, LENGTH + 1, 10), np.float32)
     controls = np.empty((SHARD, LENGTH, 2), np.float32)
-    for i in range(SHARD):
+    for i in range(0, SHARD, GROUP):
         rng = generator("episode", *shard.shapes, shard.seed, shard.number, i)
-        world = PushWorld(shard.shapes[i % len(shard.shapes)])
-        world.restore(initial_state(world, rng))
+        world = PushWorld(shard.shapes[i // GROUP % len(shard.shapes)])
+        start = initial_state(world, rng)
+        world.restore(start)
         states[i], controls[i] = drive(world, Explorer(world, rng), LENGTH)
+        others = np.stack([perturbed(controls[i], rng) for _ in range(GROUP - 1)])
+        controls[i + 1 : i + GROUP] = others
+        states[i + 1 : i + GROUP] = world.execute(start, others)
     write_atomically(shard.path, save({"states": states, "controls": controls}))
     return shard.path
+
+
+def perturbed(controls: Floats32, rng: np.random.Generator) -> Floats32:
+    """(L, A) controls with noise, or with their blocks of five in another order."""
+    if rng.random() < 0.2:
+        blocks = controls.reshape(-1, STRIDE, controls.shape[-1])
+        return np.asarray(blocks[rng.permutation(len(blocks))].reshape(controls.shape))
+    sigma = rng.choice([0.05, 0.15, 0.3])
+    noisy = controls + rng.normal(0.0, sigma, controls.shape)
+    return np.clip(noisy, -1.0, 1.0).astype(np.float32)
 
 
 class Simulation:
@@ -86,6 +109,11 @@ class Episodes:
         self._states = torch.empty((len(shards) * SHARD, LENGTH + 1, 10), device=device)
         self._controls = torch.empty((len(shards) * SHARD, LENGTH, 2), device=device)
         self._taken = 0
+
+    @property
+    def capacity(self) -> int:
+        """Episodes there will be."""
+        return len(self._shards) * SHARD
 
     @property
     def ready(self) -> int:

@@ -75,6 +75,11 @@ class LeWM(nn.Module):
         self.pred_proj = Projector(c.latent, c.projector, c.latent)
         self.register_buffer("action_mean", torch.zeros(c.actions))
         self.register_buffer("action_std", torch.ones(c.actions))
+        mean, std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)
+        self.register_buffer("pixel_mean", mean[:, None, None], persistent=False)
+        self.register_buffer("pixel_std", std[:, None, None], persistent=False)
+        self.pixel_mean: Tensor
+        self.pixel_std: Tensor
         self.action_mean: Tensor
         self.action_std: Tensor
 
@@ -91,9 +96,7 @@ class LeWM(nn.Module):
     def embed(self, frames: Tensor) -> Tensor:
         """uint8 frames (..., image, image, 3) -> latents (..., D), gradients and all."""
         pixels = frames.flatten(0, -4).permute(0, 3, 1, 2) / 255.0
-        mean = torch.tensor(IMAGENET_MEAN, device=frames.device)[:, None, None]
-        std = torch.tensor(IMAGENET_STD, device=frames.device)[:, None, None]
-        z = self.projector(self.encoder((pixels - mean) / std)[:, 0])
+        z = self.projector(self.encoder((pixels - self.pixel_mean) / self.pixel_std)[:, 0])
         return z.view(*frames.shape[:-3], -1)
 
     def blocks(self, controls: Tensor) -> Tensor:

@@ -3,6 +3,8 @@
 Legend: B windows, T frames of a window, D latent.
 """
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,14 +18,31 @@ ROLLOUT_WEIGHT = 0.5
 KNOTS, DIRECTIONS, SPAN = 17, 1024, 3.0
 
 
-def sigreg(latents: Tensor, generator: torch.Generator) -> Tensor:
+class Draws(NamedTuple):
+    """The random numbers of one step, drawn outside so that the step itself can be recorded."""
+
+    directions: Tensor  # (D, 1024) normal: where SIGReg looks
+    pairs: Tensor  # (3, B) int: first frame, gap to the second, frame of the foreign window
+
+
+def draw(B: int, T: int, D: int, generator: torch.Generator) -> Draws:
+    """Draws for B windows of T frames."""
+    device = generator.device
+
+    def integers(low: int, high: int) -> Tensor:
+        return torch.randint(low, high, (B,), device=device, generator=generator)
+
+    pairs = torch.stack([integers(0, T - 1), integers(1, T), integers(0, T)])
+    return Draws(torch.randn(D, DIRECTIONS, device=device, generator=generator), pairs)
+
+
+def sigreg(latents: Tensor, directions: Tensor) -> Tensor:
     """Distance of the latents (B, T, D) from a standard normal, seen along random directions.
 
     Per frame and direction: B times the integral over t in [0, 3], doubled by symmetry and weighted
     by exp(-t²/2), of |mean exp(i t x) - exp(-t²/2)|²; then the mean over directions and frames.
     """
     device = latents.device
-    directions = torch.randn(latents.shape[-1], DIRECTIONS, device=device, generator=generator)
     x = latents.float() @ F.normalize(directions, dim=0)  # (B, T, directions)
     t = torch.linspace(0.0, SPAN, KNOTS, device=device)
     normal = torch.exp(-0.5 * t.square())
@@ -47,36 +66,28 @@ def open_loop(model: LeWM, latents: Tensor, blocks: Tensor) -> Tensor:
     return F.mse_loss(futures.float(), latents[:, CONTEXT:].detach().float())
 
 
-def temporal_distance(model: TDJEPA, latents: Tensor, generator: torch.Generator) -> Tensor:
+def temporal_distance(model: TDJEPA, latents: Tensor, pairs: Tensor) -> Tensor:
     """Fit d to the blocks between two frames, and keep other episodes at least a window away."""
     B, T, _ = latents.shape
     rows = torch.arange(B, device=latents.device)
-
-    def draw(low: int, high: int) -> Tensor:
-        return torch.randint(low, high, (B,), device=latents.device, generator=generator)
-
-    first = draw(0, T - 1)
-    last = (first + draw(1, T)).clamp(max=T - 1)
+    first, gap, other = pairs
+    last = (first + gap).clamp(max=T - 1)
     source, target = latents[rows, first].float(), latents[rows, last].float()
     fit = F.smooth_l1_loss(model.distance(source, target), (last - first).float())
-    foreign = latents.roll(1, dims=0)[rows, draw(0, T)].float()
+    foreign = latents.roll(1, dims=0)[rows, other].float()
     return fit + F.relu(T - 1 - model.distance(source, foreign)).mean()
 
 
-def lewm_loss(
-    model: LeWM, latents: Tensor, blocks: Tensor, generator: torch.Generator, joint: bool
-) -> Tensor:
+def lewm_loss(model: LeWM, latents: Tensor, blocks: Tensor, draws: Draws, joint: bool) -> Tensor:
     """LeWM: one step, targets not detached, + 0.09 SIGReg. A frozen encoder has only the step."""
     loss = one_step(model, latents, blocks, detach=False)
-    return loss + SIGREG_WEIGHT * sigreg(latents, generator) if joint else loss
+    return loss + SIGREG_WEIGHT * sigreg(latents, draws.directions) if joint else loss
 
 
-def tdjepa_loss(
-    model: LeWM, latents: Tensor, blocks: Tensor, generator: torch.Generator, joint: bool
-) -> Tensor:
+def tdjepa_loss(model: LeWM, latents: Tensor, blocks: Tensor, draws: Draws, joint: bool) -> Tensor:
     """TD-JEPA: one step (detached) + 0.5 open loop + temporal distance + 0.09 SIGReg."""
     assert isinstance(model, TDJEPA)
     loss = one_step(model, latents, blocks, detach=True)
     loss = loss + ROLLOUT_WEIGHT * open_loop(model, latents, blocks)
-    loss = loss + temporal_distance(model, latents, generator)
-    return loss + SIGREG_WEIGHT * sigreg(latents, generator) if joint else loss
+    loss = loss + temporal_distance(model, latents, draws.pairs)
+    return loss + SIGREG_WEIGHT * sigreg(latents, draws.directions) if joint else loss

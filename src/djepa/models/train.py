@@ -9,10 +9,9 @@ Legend: B windows, T frames of a window, E episodes, F cached frames of an episo
 
 import copy
 import json
-import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +23,23 @@ from djepa.bank.read import Bank
 from djepa.errors import DjepaError, unknown_name
 from djepa.models.episodes import LENGTH, Episodes, Simulation, plan_shards
 from djepa.models.lewm import SIZES, LeWM
-from djepa.models.objectives import lewm_loss, tdjepa_loss
+from djepa.models.objectives import Draws, draw, lewm_loss, tdjepa_loss
 from djepa.models.predict import encode_states, observe, predict
 from djepa.models.protocol import STRIDE
+from djepa.models.step import Step
 from djepa.models.weights import GEOMETRIES
 from djepa.rollout.engine import LocalEngine
 from djepa.rollout.execute import CollectConfig
 from djepa.seeds import seed_for
 from djepa.worlds.shapes import get_shape
 
-Loss = Callable[[LeWM, Tensor, Tensor, torch.Generator, bool], Tensor]
+Loss = Callable[[LeWM, Tensor, Tensor, Draws, bool], Tensor]
 # loss, frames of a window, windows of a joint batch, windows of a predictor batch
 RECIPES: dict[str, tuple[Loss, int, int, int]] = {
     "lewm": (lewm_loss, 4, 512, 4096),
     "tdjepa": (tdjepa_loss, 8, 256, 2048),
 }
-Log = Callable[[dict[str, Any]], None]
+MARKS = (0.5, 0.7, 0.85, 0.95)  # shares of the predictor phase at which a checkpoint is judged
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class TrainConfig:
     size: str = "small"
     shape: str = "T"
     minutes: float = 8.0
-    joint: float = 0.4  # share of the time for the joint phase
+    joint: float = 0.5  # share of the time for the joint phase
     episodes: int = 200_000
     seed: int = 0
     device: str = "cpu"
@@ -80,9 +80,9 @@ class Trainer:
         self.shape = get_shape(config.shape)
         self.loss, self.frames, *batches = RECIPES[config.geometry]
         self.batches = [max(8, batch // config.shrink) for batch in batches]
-        self.development = self._collect_development()
         shards = plan_shards(data or out / "episodes", config.episodes, 0, (config.shape,))
         self.simulation = None if data else Simulation(shards)
+        self.development = self._collect_development()
         self.episodes = Episodes(shards, self.device)
         torch.manual_seed(seed_for("init", config.geometry, config.seed) % 2**31)
         self.model = GEOMETRIES[config.geometry](SIZES[config.size]).to(self.device)
@@ -96,25 +96,12 @@ class Trainer:
         controls = self.episodes.controls.flatten(0, 1)
         self.model.action_mean.copy_(controls.mean(0))
         self.model.action_std.copy_(controls.std(0))
-        self._warm_up()
-        self.began = time.monotonic()
         total = self.config.minutes * 60
         self._joint_phase(total * self.config.joint)
-        model = self._predictor_phase(total)
+        model = self._predictor_phase(total * (1 - self.config.joint))
         if self.simulation is not None:
             self.simulation.close()
         return model.eval()
-
-    def _warm_up(self) -> None:
-        """Compile block by block (one graph serves all of a kind) before the clock starts."""
-        if self.device.type != "cuda":
-            return
-        for block in (*self.model.encoder.blocks, *self.model.predictor.blocks):
-            block.compile()
-        states, blocks = self._windows(self.batches[0], 0)
-        frames, _ = observe(self.shape, states, self.model.image)
-        self._joint_loss(frames, blocks).backward()
-        self.model.zero_grad(set_to_none=True)
 
     def say(self, **entry: Any) -> None:
         """One line of the log."""
@@ -123,94 +110,80 @@ class Trainer:
         self.journal.flush()
         print(json.dumps(entry), flush=True)
 
-    def _joint_phase(self, until: float) -> None:
+    def _joint_phase(self, seconds: float) -> None:
         """Encoder, projectors and predictor together, on frames drawn inside the step."""
-        optimiser = self._optimiser(self.model.parameters())
-        for step, progress in self._clock(until):
-            self.episodes.refresh()
-            states, blocks = self._windows(self.batches[0], step)
+        if self.device.type == "cuda":
+            for block in self.model.encoder.blocks:
+                block.compile(dynamic=False)
+
+        def loss(states: Tensor, blocks: Tensor, directions: Tensor, pairs: Tensor) -> Tensor:
             frames, _ = observe(self.shape, states, self.model.image)
-            loss = self._joint_loss(frames, blocks)
-            self._update(optimiser, loss, progress)
-            if step % 200 == 0:
-                self.say(phase="joint", step=step, loss=loss.item(), episodes=self.episodes.ready)
-        self.say(phase="joint", done=step, selection=self._selection(self.model))
-
-    def _joint_loss(self, frames: Tensor, blocks: Tensor) -> Tensor:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
             latents = self.model.embed(frames).float()
-            return self.loss(self.model, latents, blocks, self.random, True)
+            return self.loss(self.model, latents, blocks, Draws(directions, pairs), True)
 
-    def _predictor_phase(self, until: float) -> LeWM:
+        step = Step(loss, self.model, self.config.rate, self.config.decay)
+        step.record(self._windows(0))
+        self.say(phase="joint", recorded=step.recorded, episodes=self.episodes.ready)
+        for i, progress in self._clock(seconds):
+            self.episodes.refresh()
+            value = step(self._windows(i), progress)
+            if i % 500 == 0:
+                self.say(phase="joint", step=i, loss=value.item(), episodes=self.episodes.ready)
+        self.say(phase="joint", steps=i + 1, loss=value.item(), selection=self.select(self.model))
+
+    def _predictor_phase(self, seconds: float) -> LeWM:
         """The predictor alone, on the latents of every episode there is."""
-        self.model.encoder.requires_grad_(False)
-        self.model.projector.requires_grad_(False)
-        self.model.encoder.eval()
-        self.model.projector.eval()
+        for part in (self.model.encoder, self.model.projector):
+            part.eval().requires_grad_(False)
         cache = Cache(self)
-        trained = [p for p in self.model.parameters() if p.requires_grad]
-        optimiser = self._optimiser(trained)
-        average = copy.deepcopy(self.model).eval()
-        best, marks = (-1.0, copy.deepcopy(average)), [0.4, 0.6, 0.75, 0.85, 0.93, 2.0]
-        for step, progress in self._clock(until):
-            latents, blocks = cache.windows(self.batches[1], self.frames, step)
-            loss = self._cached_loss(latents, blocks)
-            self._update(optimiser, loss, progress)
-            _average(average, self.model, min(0.999, (1 + step) / (10 + step)))
-            if step % 500 == 0:
+
+        def loss(latents: Tensor, blocks: Tensor, directions: Tensor, pairs: Tensor) -> Tensor:
+            return self.loss(self.model, latents, blocks, Draws(directions, pairs), False)
+
+        best = (self.select(self.model), copy.deepcopy(self.model))
+        step = Step(loss, self.model, self.config.rate, self.config.decay, keep=0.999)
+        step.record(cache.windows(0))
+        self.say(phase="predictor", recorded=step.recorded, episodes=len(cache))
+        marks = list(MARKS)
+        for i, progress in self._clock(seconds):
+            value = step(cache.windows(i), progress)
+            if i % 1000 == 0:
                 cache.extend()
-                self.say(phase="predictor", step=step, loss=loss.item(), episodes=len(cache))
-            if progress > marks[0]:
+                self.say(phase="predictor", step=i, loss=value.item(), episodes=len(cache))
+            if marks and progress > marks[0]:
                 marks.pop(0)
-                best = self._better(best, average, step)
-        return self._better(best, average, step)[1]
+                best = self._better(best, step.average(), i)
+        return self._better(best, step.average(), i)[1]
 
-    def _cached_loss(self, latents: Tensor, blocks: Tensor) -> Tensor:
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            return self.loss(self.model, latents, blocks, self.random, False)
+    def _better(self, best: tuple[float, LeWM], model: LeWM, i: int) -> tuple[float, LeWM]:
+        selection = self.select(model)
+        self.say(phase="predictor", step=i, selection=selection)
+        return (selection, model) if selection >= best[0] else best
 
-    def _better(self, best: tuple[float, LeWM], model: LeWM, step: int) -> tuple[float, LeWM]:
-        selection = self._selection(model)
-        self.say(phase="predictor", step=step, selection=selection)
-        return (selection, copy.deepcopy(model)) if selection > best[0] else best
-
-    def _windows(self, count: int, step: int) -> tuple[Tensor, Tensor]:
-        """Random windows: states (B, T, 10) five controls apart and blocks (B, T - 1, 10)."""
-        self.random.manual_seed(seed_for("window", self.config.seed, step))
-        span = STRIDE * (self.frames - 1)
-        episode = self._draw(self.episodes.ready, count)
-        first = self._draw(LENGTH - span + 1, count)[:, None]
+    def _windows(self, i: int) -> tuple[Tensor, ...]:
+        """Random windows: states (B, T, 10) five controls apart, blocks (B, T - 1, 10), draws."""
+        self.random.manual_seed(seed_for("window", self.config.seed, i))
+        B, span = self.batches[0], STRIDE * (self.frames - 1)
+        episode = self.integers(self.episodes.ready, B)
+        first = self.integers(LENGTH - span + 1, B)
         at = first + torch.arange(0, span + 1, STRIDE, device=self.device)
-        states = self.episodes.states[episode[:, None], at]
         taken = first + torch.arange(span, device=self.device)
-        return states, self.model.blocks(self.episodes.controls[episode[:, None], taken])
+        blocks = self.model.blocks(self.episodes.controls[episode, taken])
+        draws = draw(B, self.frames, self.model.latent, self.random)
+        return self.episodes.states[episode, at], blocks, *draws
 
-    def _draw(self, below: int, count: int) -> Tensor:
-        return torch.randint(below, (count,), device=self.device, generator=self.random)
+    def integers(self, below: int, count: int) -> Tensor:
+        """(count, 1) random integers from the generator of this step."""
+        return torch.randint(below, (count, 1), device=self.device, generator=self.random)
 
-    def _optimiser(self, parameters: Any) -> torch.optim.AdamW:
-        return torch.optim.AdamW(
-            parameters,
-            lr=self.config.rate,
-            weight_decay=self.config.decay,
-            fused=self.device.type == "cuda",
-        )
-
-    def _update(self, optimiser: torch.optim.AdamW, loss: Tensor, progress: float) -> None:
-        warm = min(1.0, progress / 0.02)
-        for group in optimiser.param_groups:
-            group["lr"] = self.config.rate * warm * (0.5 + 0.5 * math.cos(math.pi * progress))
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(optimiser.param_groups[0]["params"], 1.0)
-        optimiser.step()
-
-    def _clock(self, until: float) -> Iterator[tuple[int, float]]:
+    def _clock(self, seconds: float) -> Iterator[tuple[int, float]]:
         """Steps with the share of the phase that has passed, until the time is up."""
-        first, step = time.monotonic() - self.began, 0
-        while (now := time.monotonic() - self.began) < until or step == 0:
-            yield step, min(1.0, (now - first) / (until - first))
-            step += 1
+        began, i = time.monotonic(), 0
+        while (spent := time.monotonic() - began) < seconds or i == 0:
+            yield i, min(1.0, spent / seconds)
+            i += 1
+            if self.device.type == "cuda" and i % 20 == 0:
+                torch.cuda.synchronize()  # or the queue runs ahead of the clock
 
     def _collect_development(self) -> Bank:
         config = CollectConfig(
@@ -222,7 +195,7 @@ class Trainer:
         return collect(self.out / "development", config, LocalEngine())
 
     @torch.inference_mode()
-    def _selection(self, model: LeWM) -> float:
+    def select(self, model: LeWM) -> float:
         """Share of development starts on which the native choice succeeds."""
         model = copy.deepcopy(model).eval()  # a copy is not compiled, so shapes may vary freely
         cost = predict(model, self.shape, self.development.decisions, device=self.device).cost
@@ -237,55 +210,42 @@ class Cache:
     def __init__(self, trainer: Trainer) -> None:
         self._of = trainer
         self._encoder = copy.deepcopy(trainer.model).eval()
-        self._latents: list[Tensor] = []
-        self._blocks: list[Tensor] = []
+        frames = LENGTH // STRIDE
+        most, device = trainer.episodes.capacity, trainer.device
+        self._latents = torch.empty(
+            (most, frames, trainer.model.latent), dtype=torch.float16, device=device
+        )
+        width = STRIDE * trainer.model.config.actions
+        self._blocks = torch.empty((most, frames - 1, width), device=device)
+        self._known = 0
         self.extend()
 
     def __len__(self) -> int:
-        return sum(len(part) for part in self._latents)
+        return self._known
 
     @torch.no_grad()
     def extend(self) -> None:
         """Encode the episodes that have come since."""
-        known, of = len(self), self._of
+        of, known = self._of, self._known
         ready = of.episodes.refresh(least=1)
-        if ready == known:
-            return
-        states, controls = of.episodes.states[known:], of.episodes.controls[known:]
-        phase = torch.arange(known, ready, device=of.device)[:, None] % STRIDE
-        at = phase + torch.arange(0, LENGTH - STRIDE + 1, STRIDE, device=of.device)
-        rows = torch.arange(len(states), device=of.device)[:, None]
-        with torch.autocast(of.device.type, torch.float16, enabled=of.device.type == "cuda"):
-            latents = encode_states(self._encoder, of.shape, states[rows, at], batch=4096)
-        taken = phase + torch.arange(LENGTH - STRIDE, device=of.device)
-        self._latents.append(latents.half())
-        self._blocks.append(of.model.blocks(controls[rows, taken]))
-        if len(self._latents) > 1:
-            self._latents = [torch.cat(self._latents)]
-            self._blocks = [torch.cat(self._blocks)]
+        for begin in range(known, ready, 8192):
+            rows = torch.arange(begin, min(begin + 8192, ready), device=of.device)[:, None]
+            phase = rows % STRIDE
+            at = phase + torch.arange(0, LENGTH - STRIDE + 1, STRIDE, device=of.device)
+            taken = phase + torch.arange(LENGTH - STRIDE, device=of.device)
+            with torch.autocast(of.device.type, torch.float16, enabled=of.device.type == "cuda"):
+                states = of.episodes.states[rows, at]
+                latents = encode_states(self._encoder, of.shape, states, batch=8192)
+            self._latents[rows[:, 0]] = latents.half()
+            self._blocks[rows[:, 0]] = of.model.blocks(of.episodes.controls[rows, taken])
+        self._known = ready
 
-    def windows(self, count: int, frames: int, step: int) -> tuple[Tensor, Tensor]:
-        """Random windows: latents (B, T, D) and blocks (B, T - 1, 10)."""
-        of, latents, blocks = self._of, self._latents[0], self._blocks[0]
-        of.random.manual_seed(seed_for("cached", of.config.seed, step))
-        episode = of._draw(len(latents), count)[:, None]
-        first = of._draw(latents.shape[1] - frames + 1, count)[:, None]
-        at = first + torch.arange(frames, device=of.device)
-        return latents[episode, at].float(), blocks[episode, at[:, :-1]]
-
-
-def _average(average: LeWM, model: LeWM, keep: float) -> None:
-    """EMA of every trained tensor, BatchNorm statistics too."""
-    pairs = list(zip(average.state_dict().values(), model.state_dict().values(), strict=True))
-    floats = [(a, b) for a, b in pairs if a.is_floating_point()]
-    torch._foreach_lerp_([a for a, _ in floats], [b for _, b in floats], 1 - keep)
-
-
-def card(config: TrainConfig, model: LeWM, command: str, metrics: dict[str, Any]) -> dict[str, Any]:
-    """What goes with the weights."""
-    return {
-        "recipe": asdict(config),
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "command": command,
-        "metrics": metrics,
-    }
+    def windows(self, i: int) -> tuple[Tensor, ...]:
+        """Random windows: latents (B, T, D), blocks (B, T - 1, 10), draws."""
+        of, B, T = self._of, self._of.batches[1], self._of.frames
+        of.random.manual_seed(seed_for("cached", of.config.seed, i))
+        episode = of.integers(self._known, B)
+        first = of.integers(self._latents.shape[1] - T + 1, B)
+        at = first + torch.arange(T, device=of.device)
+        draws = draw(B, T, of.model.latent, of.random)
+        return self._latents[episode, at].float(), self._blocks[episode, at[:, :-1]], *draws

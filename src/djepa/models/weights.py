@@ -118,3 +118,13 @@ def _narrow(name: str, tensor: Tensor) -> Tensor:
 
 def _widen(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.is_floating_point() else tensor
+
+
+def card(recipe: dict[str, Any], model: LeWM, command: str, metrics: Any) -> dict[str, Any]:
+    """What goes with the weights."""
+    return {
+        "recipe": recipe,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "command": command,
+        "metrics": metrics,
+    }

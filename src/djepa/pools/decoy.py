@@ -20,8 +20,8 @@ from djepa.pools.families import (
 )
 from djepa.pools.pool import REFERENCE, Floats, Pool, check_floats, check_int
 
-# Shuffles end where their centre ends but for the block: without them, whoever compares the pusher's
-# end with the goal's finds the reference's cluster, and needs no model of the block for it.
+# Shuffles end where their centre ends but for the block. Without them, comparing the pusher's end
+# with the goal's finds the reference's cluster, and needs no model of the block for it.
 PER_CENTRE = (("noisy_0.05", 5), ("noisy_0.15", 4), ("noisy_0.3", 4), ("shuffled", 3))
 
 

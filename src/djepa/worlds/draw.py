@@ -57,7 +57,7 @@ def draw_push(
 
 def _body(shape: Shape, pose: Tensor, colour: RGB) -> Polygons:
     """The block at (N, 3) poses x, y, angle."""
-    local = torch.as_tensor(shape.vertices).to(pose)
+    local = _local(shape, pose.dtype, pose.device)
     c, s = torch.cos(pose[:, 2, None, None]), torch.sin(pose[:, 2, None, None])
     x, y = local[..., 0], local[..., 1]
     turned = torch.stack([c * x - s * y, s * x + c * y], dim=-1)
@@ -67,6 +67,12 @@ def _body(shape: Shape, pose: Tensor, colour: RGB) -> Polygons:
         reach=shape.reach,
         colour=colour,
     )
+
+
+@lru_cache(maxsize=64)
+def _local(shape: Shape, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(P, 4, 2) body-frame vertices; copied to the device once, so that drawing never waits."""
+    return torch.as_tensor(shape.vertices).to(device, dtype)
 
 
 @lru_cache(maxsize=16)

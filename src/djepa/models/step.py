@@ -1,0 +1,102 @@
+"""One training step: loss, gradients, clipping, AdamW, average. On a GPU it is recorded once and
+replayed, because hundreds of small launches would cost more than the arithmetic.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+Model = TypeVar("Model", bound=nn.Module)
+CLIP = 1.0
+WARM_UP = 0.02  # share of a phase
+
+
+class Step(Generic[Model]):
+    """Trains every parameter of `model` that takes gradients; keeps an EMA if `keep` is given."""
+
+    def __init__(
+        self,
+        loss: Callable[..., Tensor],
+        model: Model,
+        rate: float,
+        decay: float,
+        keep: float | None = None,
+    ) -> None:
+        self._loss, self._model, self._peak, self._keep = loss, model, rate, keep
+        self._trained = [p for p in model.parameters() if p.requires_grad]
+        self._device = self._trained[0].device
+        self._gpu = self._device.type == "cuda"
+        self._rate = torch.zeros((), device=self._device)
+        self._optimiser = torch.optim.AdamW(
+            self._trained, lr=self._rate, weight_decay=decay, fused=True, capturable=self._gpu
+        )
+        self._shadow = copy.deepcopy(model).eval().requires_grad_(False) if keep else None
+        self._pairs = self._floats()
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._inputs: list[Tensor] = []
+        self._value = torch.zeros(())
+
+    @property
+    def recorded(self) -> bool:
+        """Whether steps are replayed."""
+        return self._graph is not None
+
+    def record(self, inputs: Sequence[Tensor]) -> None:
+        """Record the step on inputs of these shapes; the learning rate is still zero."""
+        if not self._gpu:
+            return
+        self._inputs = [tensor.clone() for tensor in inputs]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self._run(self._inputs)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._value = self._run(self._inputs)
+        self._graph = graph
+
+    def __call__(self, inputs: Sequence[Tensor], progress: float) -> Tensor:
+        """One step at this share of the phase; returns the loss."""
+        warm = min(1.0, progress / WARM_UP)
+        self._rate.fill_(self._peak * warm * (0.5 + 0.5 * math.cos(math.pi * progress)))
+        if self._graph is None:
+            return self._run(inputs)
+        for static, fresh in zip(self._inputs, inputs, strict=True):
+            static.copy_(fresh)
+        self._graph.replay()
+        return self._value
+
+    def average(self) -> Model:
+        """A copy of the averaged model."""
+        return copy.deepcopy(self._shadow if self._shadow is not None else self._model).eval()
+
+    def _run(self, inputs: Sequence[Tensor]) -> Tensor:
+        self._optimiser.zero_grad(set_to_none=True)
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._gpu):
+            value = self._loss(*inputs)
+        value.backward()
+        nn.utils.clip_grad_norm_(self._trained, CLIP)
+        self._optimiser.step()
+        if self._keep:
+            torch._foreach_lerp_(
+                [a for a, _ in self._pairs], [b for _, b in self._pairs], 1 - self._keep
+            )
+        return value.detach()
+
+    def _floats(self) -> list[tuple[Tensor, Tensor]]:
+        """Averaged and live tensors that change: trained parameters, and BatchNorm statistics."""
+        if self._shadow is None:
+            return []
+        live = dict(self._model.named_parameters()) | dict(self._model.named_buffers())
+        shadow = dict(self._shadow.named_parameters()) | dict(self._shadow.named_buffers())
+        return [
+            (shadow[name].data, tensor.data)
+            for name, tensor in live.items()
+            if tensor.is_floating_point() and (tensor.requires_grad or "running" in name)
+        ]
