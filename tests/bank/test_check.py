@@ -42,7 +42,7 @@ def flip(name: str, *at: int) -> Callable[[Arrays], None]:
 
 def test_a_sound_bank_passes(small_bank: Bank) -> None:
     lines = list(check_bank(small_bank.path, sample=20))
-    assert len(lines) == 6
+    assert len(lines) == 7
     assert "20 candidates executed again" in lines[-1]
 
 
@@ -90,8 +90,42 @@ def test_splits_that_share_a_start_are_named(small_bank: Bank, tmp_path: Path) -
     other = replace(small_bank.config, split="confirmation", starts=4)
     calibration = collect(tmp_path / "other", other, LocalEngine(1))
     assert len(list(check_disjoint([small_bank, calibration]))) == 1
+    (same,) = check_disjoint([small_bank, Bank(small_bank.path)])
+    assert "one split, 10 shared" in same
+    twin = Bank(small_bank.path)
+    twin.config = replace(twin.config, split="confirmation")
     with pytest.raises(DjepaError, match="share 10 starts"):
-        list(check_disjoint([small_bank, calibration, Bank(small_bank.path)]))
+        list(check_disjoint([small_bank, twin]))
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [({"seed": 7}, "does not follow"), ({"split": "x"}, "does not follow")],
+)
+def test_a_configuration_that_did_not_make_the_bank_is_named(
+    change: dict[str, object], complaint: str, bank_copy: Path
+) -> None:
+    manifest = json.loads((bank_copy / "manifest.json").read_text())
+    manifest["config"] |= change
+    (bank_copy / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DjepaError, match=complaint):
+        list(check_bank(bank_copy))
+
+
+def test_drops_that_do_not_add_up_are_named(bank_copy: Path) -> None:
+    manifest = json.loads((bank_copy / "manifest.json").read_text())
+    manifest["drops"]["wall"] += 1
+    (bank_copy / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DjepaError, match="drops in the manifest"):
+        list(check_bank(bank_copy))
+
+
+@pytest.mark.parametrize("change", [{"config": None}, {"config": {"speed": 1}}, {"blocks": [1]}])
+def test_a_manifest_of_another_make_is_refused(change: dict[str, Any], bank_copy: Path) -> None:
+    manifest = json.loads((bank_copy / "manifest.json").read_text())
+    (bank_copy / "manifest.json").write_text(json.dumps({**manifest, **change}))
+    with pytest.raises(DjepaError, match="describes no bank"):
+        Bank(bank_copy)
 
 
 @pytest.mark.parametrize("kind", ["decision", "outcome", "provenance"])

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from djepa.bank.collect import collect, versions
+from djepa.bank.collect import collect
 from djepa.bank.read import Bank
 from djepa.bank.write import BankWriter
 from djepa.errors import DjepaError
 from djepa.rollout.engine import LocalEngine
-from djepa.rollout.execute import BlockWork, CollectConfig, run_block
+from djepa.rollout.execute import BlockWork, CollectConfig, run_block, versions
 
 SMALL = CollectConfig(starts=10, block=4)
 LONG = ["collect", "push", "--starts", "120", "--block", "4", "--profile", "decoy"]
@@ -36,6 +36,7 @@ def files(folder: Path) -> dict[str, bytes]:
 def djepa(*arguments: str, **options: object) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "djepa", *arguments]
     pipe = subprocess.PIPE
+    options.setdefault("start_new_session", True)
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, **options)  # type: ignore[call-overload]
 
 
@@ -67,8 +68,8 @@ def test_two_workers_write_the_same_bytes_as_one(small_bank: Bank, tmp_path: Pat
 def test_blocks_in_any_order_give_the_same_bank(small_bank: Bank, tmp_path: Path) -> None:
     class Backwards:
         def map(self, work, items):  # type: ignore[no-untyped-def]
-            for key in sorted(items, reverse=True):
-                yield key, work(items[key])
+            for key, item in sorted(items, key=lambda pair: -pair[0]):
+                yield key, work(item)
 
     collect(tmp_path / "backwards", SMALL, Backwards())
     assert files(tmp_path / "backwards") == files(small_bank.path)
@@ -79,7 +80,7 @@ def kill(process: "subprocess.Popen[str]") -> None:
 
 
 def interrupt(process: "subprocess.Popen[str]") -> None:
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
 
 
 @pytest.mark.parametrize("stop", [kill, interrupt])
@@ -92,7 +93,7 @@ def test_a_stopped_collection_resumes_to_the_same_bank(
     stop(process)
     _, complaint = process.communicate()
     assert process.returncode == (130 if stop is interrupt else -signal.SIGKILL)
-    assert stop is kill or "run the same command again" in complaint
+    assert stop is kill or "the same command goes on" in complaint
     assert not (folder / "manifest.json").exists()
     with pytest.raises(DjepaError, match="not finished"):
         Bank(folder)
@@ -100,7 +101,7 @@ def test_a_stopped_collection_resumes_to_the_same_bank(
     again = djepa(*LONG, "--out", str(folder))
     printed, complaint = again.communicate()
     assert again.returncode == 0, complaint
-    assert ": 0/30" not in printed  # it went on, it did not begin again
+    assert ": 0/120" not in printed  # it went on, it did not begin again
     assert files(folder) == whole
     assert all(whole[name] == data for name, data in kept.items() if not name.endswith(".part"))
 
@@ -145,6 +146,59 @@ def test_a_torn_journal_line_is_only_a_block_in_flight(small_bank: Bank, tmp_pat
     assert files(tmp_path) == files(small_bank.path)
 
 
+@pytest.mark.parametrize("cut", [1, 20])
+def test_a_journal_cut_anywhere_in_its_last_line(
+    cut: int, small_bank: Bank, tmp_path: Path
+) -> None:
+    with BankWriter(tmp_path, SMALL, versions()).opened() as writer:
+        for number in (0, 1):
+            writer.write(number, run_block(BlockWork(SMALL, number)))
+    journal = tmp_path / "journal.jsonl"
+    journal.write_text(journal.read_text()[:-cut])
+    with BankWriter(tmp_path, SMALL, versions()).opened() as writer:
+        assert set(writer.done) == {0}
+        writer.write(1, run_block(BlockWork(SMALL, 1)))
+    with BankWriter(tmp_path, SMALL, versions()).opened() as writer:
+        assert set(writer.done) == {0, 1}
+    journal.write_text("null\n" + journal.read_text())
+    with pytest.raises(DjepaError, match="damaged in line 1"):
+        collect(tmp_path, SMALL, LocalEngine(1))
+
+
+def test_a_crash_after_the_manifest_is_tidied_up(small_bank: Bank, bank_copy: Path) -> None:
+    (bank_copy / "config.json").write_text("{}")
+    (bank_copy / "journal.jsonl").write_text("left over")
+    collect(bank_copy, SMALL, LocalEngine(1))
+    assert files(bank_copy) == files(small_bank.path)
+
+
+def test_a_foreign_folder_is_refused_and_untouched(tmp_path: Path) -> None:
+    folder = tmp_path / "papers"
+    (folder / "decision").mkdir(parents=True)
+    (folder / "decision" / "block-000000.safetensors").write_bytes(b"mine")
+    (folder / "thesis.tex.part").write_bytes(b"mine too")
+    before = files(folder)
+    with pytest.raises(DjepaError, match="not empty and not a bank"):
+        collect(folder, SMALL, LocalEngine(1))
+    assert files(folder) == before
+
+
+def test_a_folder_claimed_in_vain_can_be_used_again(small_bank: Bank, tmp_path: Path) -> None:
+    with BankWriter(tmp_path, replace(SMALL, seed=9), versions()).opened():
+        pass  # nothing was recorded
+    assert collect(tmp_path, SMALL, LocalEngine(1)).hash == small_bank.hash
+
+
+@pytest.mark.parametrize("kind", ["decision", "provenance", "outcome"])
+def test_collecting_again_notices_a_damaged_bank(kind: str, bank_copy: Path) -> None:
+    shard = bank_copy / kind / "block-000001.safetensors"
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(DjepaError, match=rf"{kind}/block-000001.*damaged"):
+        collect(bank_copy, SMALL, LocalEngine(1))
+
+
 @pytest.mark.parametrize(
     ("damage", "complaint"),
     [
@@ -179,12 +233,15 @@ def test_a_finished_bank_is_left_as_it_is(bank_copy: Path) -> None:
 
 
 def test_two_collections_do_not_share_a_folder(tmp_path: Path) -> None:
-    with (
-        BankWriter(tmp_path, SMALL, versions()).opened(),
-        pytest.raises(DjepaError, match="Another process"),
-        BankWriter(tmp_path, SMALL, versions()).opened(),
-    ):
-        pass
+    with BankWriter(tmp_path, SMALL, versions()).opened():
+        for _ in range(3):  # to be refused must not undo the lock
+            with (
+                pytest.raises(DjepaError, match="Another process"),
+                BankWriter(tmp_path, SMALL, versions()).opened(),
+            ):
+                pass
+            assert (tmp_path / ".lock").exists()
+    assert not (tmp_path / ".lock").exists()
 
 
 def test_an_unwritable_folder_is_named(tmp_path: Path) -> None:
@@ -213,7 +270,7 @@ def test_a_full_disk_is_named_and_costs_nothing_finished(small_bank: Bank, tmp_p
 def test_the_manifest_says_what_the_numbers_depend_on(small_bank: Bank) -> None:
     manifest = json.loads((small_bank.path / "manifest.json").read_text())
     assert manifest["config"]["rule"] == "push.v1"
-    assert set(manifest["versions"]) == {"djepa", "numpy", "pymunk"}
+    assert set(manifest["versions"]) == {"djepa", "world", "pymunk", "numpy", "machine"}
     assert [block["starts"] for block in manifest["blocks"]] == [4, 4, 2]
     draws = small_bank.provenance.draws
     assert sum(manifest["drops"].values()) == int(np.sum(draws - 1))

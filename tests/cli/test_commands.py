@@ -47,6 +47,10 @@ def test_version() -> None:
         (["collect", "--profile", "decoi"], "Did you mean 'decoy'"),
         (["collect", "--shape", "t"], "Unknown shape 't'"),
         (["collect", "--engine", "rey"], "Did you mean 'ray'"),
+        (["collect", "--engine", "ray", "--address", "127.0.0.1:1"], "No Ray cluster answers"),
+        (["collect", "--address", "nonsense"], "Add --engine ray"),
+        (["collect", "--workers", "-3"], "workers must be 0"),
+        (["bench", "--seconds", "-1"], "seconds must be above 0"),
         (["collect", "--strats", "3"], "--starts"),
         (["check", "nowhere"], "There is no bank at nowhere"),
         (["check"], "Name at least one bank"),
@@ -73,7 +77,7 @@ def test_from_collection_to_pictures(tmp_path: Path) -> None:
     bank, pictures = tmp_path / "bank", tmp_path / "pictures"
     done = djepa("collect", "push", "--starts", "6", "--block", "2", "--out", str(bank))
     assert done.returncode == 0, done.stderr
-    assert "0/3 blocks of 2" in done.stdout  # plain lines when nobody watches
+    assert "0/6 starts" in done.stdout  # plain lines when nobody watches
     assert "\x1b" not in done.stdout
     assert "6 starts x 63 candidates" in done.stdout
     assert "dropped: " in done.stdout
@@ -81,7 +85,7 @@ def test_from_collection_to_pictures(tmp_path: Path) -> None:
 
     checked = djepa("check", str(bank), "--sample", "30")
     assert checked.returncode == 0, checked.stderr
-    assert checked.stdout.count("ok ") == 6
+    assert checked.stdout.count("ok ") == 7
 
     shown = djepa("show", str(bank), "--start", "5", "--out", str(pictures))
     assert shown.returncode == 0, shown.stderr

@@ -40,17 +40,17 @@ def complain(item: int) -> int:
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_every_item_is_done_once(workers: int) -> None:
-    items = {key: key + 100 for key in range(11)}
+    items = [(key, key + 100) for key in range(11)]
     results = list(LocalEngine(workers).map(double, items))
     assert sorted(results) == [(key, 2 * (key + 100)) for key in range(11)]
 
 
 def test_no_items_is_no_work() -> None:
-    assert list(LocalEngine(2).map(double, {})) == []
+    assert list(LocalEngine(2).map(double, [])) == []
 
 
 def test_a_dead_worker_is_replaced(tmp_path: Path) -> None:
-    items = {key: (key, str(tmp_path / "died")) for key in range(8)}
+    items = [(key, (key, str(tmp_path / "died"))) for key in range(8)]
     results = dict(LocalEngine(2).map(die_once, items))
     assert results == {key: key for key in range(8)}
     assert (tmp_path / "died").exists()
@@ -58,13 +58,13 @@ def test_a_dead_worker_is_replaced(tmp_path: Path) -> None:
 
 def test_workers_that_always_die_are_an_error() -> None:
     with pytest.raises(DjepaError, match="died 3 times in a row"):
-        list(LocalEngine(2).map(die, {0: 0, 1: 1}))
+        list(LocalEngine(2).map(die, [(0, 0), (1, 1)]))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_error_in_an_item_reaches_the_caller(workers: int) -> None:
     with pytest.raises(DjepaError, match="is bad"):
-        list(LocalEngine(workers).map(complain, {0: 0, 1: 1}))
+        list(LocalEngine(workers).map(complain, [(0, 0), (1, 1)]))
 
 
 def test_unknown_engine() -> None:
@@ -75,7 +75,7 @@ def test_unknown_engine() -> None:
 def test_ray_missing_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(DjepaError, match=r"djepa\[ray\]"):
-        list(RayEngine().map(double, {0: 1}))
+        list(RayEngine().map(double, [(0, 1)]))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -1,5 +1,7 @@
 """Blocks: what is recorded is what the world does, and depends on nothing else."""
 
+import hashlib
+import platform
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,14 +10,22 @@ import pytest
 
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
+from djepa.bank.schema import encode
 from djepa.errors import DjepaError
 from djepa.pools import REFERENCE, Pool
 from djepa.rollout.engine import LocalEngine
 from djepa.rollout.execute import BlockWork, CollectConfig, draw_block, run_block
 from djepa.worlds.push import PushWorld
+from djepa.worlds.shapes import Shape
 from djepa.worlds.starts import Start
 
 TINY = CollectConfig(starts=2, block=2)
+DIGESTS = {
+    "reference-control": "599580e53e49a861",
+    "pusht-confirmation": "3e0c9f43f3deea65",
+    "visual-shape": "8119ebc92133785b",
+    "decoy": "ff2c5b2e85f4d5e5",
+}
 
 
 def test_recorded_outcomes_are_what_execution_shows(small_bank: Bank) -> None:
@@ -101,7 +111,9 @@ def test_decoy_centres_all_move_the_block_and_only_the_reference_must_succeed() 
         ({"seed": -1}, "seed must be 0 or more"),
         ({"horizon": 24}, "multiple of 5"),
         ({"horizon": 30}, "published for 25 controls"),
-        ({"profile": "decoy", "centres": 1}, "at least 2 centres"),
+        ({"profile": "decoy", "centres": 1}, "2 to 16 centres"),
+        ({"profile": "decoy", "shuffles": 16}, "fewer shuffles"),
+        ({"split": ""}, "split needs a name"),
     ],
 )
 def test_bad_configurations(change: dict[str, object], complaint: str) -> None:
@@ -120,12 +132,15 @@ class RandomShooting:
 
     name = "shooting"
 
-    def propose(self, world: PushWorld, starts: list[Start], seeds: list[int]) -> list[Pool]:
+    def __init__(self, width: float = 1.0) -> None:
+        self.settings = {"width": width}
+
+    def propose(self, shape: Shape, starts: list[Start], seeds: list[int]) -> list[Pool]:
         return [self._one(start, seed) for start, seed in zip(starts, seeds, strict=True)]
 
     def _one(self, start: Start, seed: int) -> Pool:
         rng = np.random.default_rng(seed)
-        drawn = rng.uniform(-1, 1, (32, 25, 2)).astype(np.float32)
+        drawn = rng.uniform(-1, 1, (32, 25, 2)).astype(np.float32) * self.settings["width"]
         reach = np.linalg.norm(start.goal[:2] - start.state[:2] - 40 * drawn.mean(1), axis=1)
         best = np.sort(np.argsort(reach)[:8])
         ids = np.arange(1, 33)[best]
@@ -140,6 +155,9 @@ def test_a_search_can_propose_and_is_the_same_from_any_engine(tmp_path: Path) ->
     assert one.candidates == 8
     assert set(one.provenance.family.ravel()) == {"shooting"}
     assert REFERENCE not in one.provenance.family
+    assert one.manifest["source"] == {"width": 1.0}
+    with pytest.raises(DjepaError, match=r"source: {'width': 1.0} there, {'width': 0.5} asked"):
+        collect(tmp_path / "one", config, LocalEngine(1), RandomShooting(0.5))
 
 
 def test_a_search_gets_the_starts_of_the_profiles(tmp_path: Path) -> None:
@@ -148,3 +166,91 @@ def test_a_search_gets_the_starts_of_the_profiles(tmp_path: Path) -> None:
     profiled = draw_block(BlockWork(TINY, 0))
     for a, b in zip(searched, profiled, strict=True):
         assert np.array_equal(a.start.state, b.start.state)
+
+
+class Ragged(RandomShooting):
+    """A search whose pools do not go together."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__()
+        self.fault, self.calls = fault, 0
+
+    def _one(self, start: Start, seed: int) -> Pool:
+        pool = super()._one(start, seed)
+        self.calls += 1
+        if self.fault == "count" and self.calls > 1:
+            return pool.take(range(7))
+        if self.fault == "horizon":
+            actions = pool.actions[:, :20]
+            return Pool(pool.ids, actions, pool.families, pool.centres, seed)
+        if self.fault == "name":
+            return Pool(pool.ids, pool.actions, ("a" * 25,) * 8, pool.centres, seed)
+        return pool
+
+
+@pytest.mark.parametrize(
+    ("fault", "complaint"),
+    [("count", "7 candidates"), ("horizon", "of 20 controls"), ("name", "longer than 24 bytes")],
+)
+def test_pools_that_do_not_go_together_are_refused(
+    fault: str, complaint: str, tmp_path: Path
+) -> None:
+    config = replace(TINY, profile="shooting", starts=3, block=1)
+    with pytest.raises(DjepaError, match=complaint):
+        collect(tmp_path / "x", config, LocalEngine(1), Ragged(fault))
+    assert not (tmp_path / "x" / "manifest.json").exists()
+
+
+def test_a_search_is_asked_block_by_block(tmp_path: Path) -> None:
+    """What was searched and executed is on disk before the next search begins."""
+
+    class Failing(RandomShooting):
+        calls = 0
+
+        def _one(self, start: Start, seed: int) -> Pool:
+            self.calls += 1
+            if self.calls == 4:
+                raise KeyboardInterrupt
+            return super()._one(start, seed)
+
+    config = replace(TINY, profile="shooting", starts=6, block=1)
+    with pytest.raises(KeyboardInterrupt):
+        collect(tmp_path / "x", config, LocalEngine(1), Failing())
+    kept = (tmp_path / "x" / "journal.jsonl").read_text().splitlines()
+    assert len(kept) >= 2
+
+
+def test_a_worker_of_another_version_is_refused() -> None:
+    with pytest.raises(DjepaError, match="Install the same versions"):
+        run_block(BlockWork(TINY, 0, {"djepa": "0.0.0"}))
+
+
+@pytest.mark.parametrize(("candidates", "centres", "each"), [(63, 4, 16), (63, 3, 21), (64, 4, 16)])
+def test_decoys_in_other_numbers(candidates: int, centres: int, each: int) -> None:
+    config = replace(TINY, profile="decoy", starts=1, candidates=candidates, centres=centres)
+    block = run_block(BlockWork(config, 0))
+    assert block.decision["actions"].shape[1] == candidates
+    counts = np.bincount(block.provenance["centre_of"][0], minlength=centres)
+    assert counts.max() == each
+    assert counts.sum() == candidates
+
+
+def test_a_reference_that_does_not_replay_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def once_not(world: PushWorld, start: Start, reference: object) -> bool:
+        asked.append(True)
+        return len(asked) > 1
+
+    monkeypatch.setattr("djepa.rollout.execute.replays", once_not)
+    drawn = draw_block(BlockWork(replace(TINY, starts=1), 0))[0]
+    assert drawn.drops["replay"] == 1
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="bits of the physics are x86-64's")
+@pytest.mark.parametrize(("profile", "digest"), DIGESTS.items())
+def test_what_a_seed_gives_never_changes(profile: str, digest: str) -> None:
+    """A bank made today is made again tomorrow, byte for byte."""
+    block = run_block(BlockWork(replace(TINY, profile=profile), 0))
+    seen = hashlib.sha256(encode(block.decision) + encode(block.outcome)).hexdigest()
+    assert seen[:16] == digest

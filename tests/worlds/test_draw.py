@@ -70,7 +70,8 @@ def test_marker_modes():
     assert (drawn("none", GOAL) == plain).all()
     assert (drawn("goal") == plain).all()
     assert has(drawn("goal", GOAL), LOOK.goal) > 50
-    fixed = np.array([0, 0, 256, 256, np.pi / 4, 0, 0, 0, 0, 0])
+    far = -100.0  # the decoration has no pusher
+    fixed = np.array([far, far, 256, 256, np.pi / 4, 0, 0, 0, 0, 0])
     assert (drawn("fixed", GOAL) == drawn("goal", fixed)).all()
     assert (drawn("fixed") == drawn("fixed", GOAL)).all()
     assert (drawn("fixed") != drawn("goal", GOAL)).any()

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from djepa.bank.collect import versions
 from djepa.bank.read import Bank
+from djepa.bank.schema import KINDS, encode, sha256
 from djepa.errors import DjepaError
+from djepa.rollout.execute import PROFILE_NAMES, BlockWork, run_block, versions
 from djepa.seeds import generator
 from djepa.worlds.push import PushWorld
 from djepa.worlds.starts import Start
@@ -27,6 +28,9 @@ def check_bank(path: Path | str, sample: int = 200, seed: int = 0) -> Iterator[s
     yield f"candidates: {len(bank)} x {bank.candidates} IDs unique, sequences match their SHA-256"
     _check_rule(bank)
     yield f"outcomes: success and cost follow from the recorded states by {bank.config.rule}"
+    if bank.config.profile in PROFILE_NAMES:
+        block = _check_block(bank, seed)
+        yield f"configuration: block {block} made again from it, every byte the same"
     done = _check_execution(bank, sample, seed)
     yield f"physics: {done} candidates executed again, every state equal to the last bit"
 
@@ -35,12 +39,15 @@ def check_disjoint(banks: list[Bank]) -> Iterator[str]:
     """Yield a line per pair of banks that shares no start; raise for a pair that does."""
     for a, b in combinations(banks, 2):
         shared = _names(a) & _names(b)
-        if shared:
+        if a.split == b.split:
+            yield f"splits: {a.path.name} and {b.path.name} are one split, {len(shared)} shared"
+        elif shared:
             raise DjepaError(
                 f"{a.path} ({a.split}) and {b.path} ({b.split}) share {len(shared)} starts. "
                 "Collect one of them with another --split or --seed."
             )
-        yield f"splits: {a.path.name} ({a.split}) and {b.path.name} ({b.split}) share no start"
+        else:
+            yield f"splits: {a.path.name} ({a.split}) and {b.path.name} ({b.split}) share no start"
 
 
 def _names(bank: Bank) -> set[bytes]:
@@ -89,12 +96,36 @@ def _check_rule(bank: Bank) -> None:
         )
 
 
+def _check_block(bank: Bank, seed: int) -> int:
+    """Make one block again from the configuration alone and compare all it holds."""
+    number = int(generator("check-block", seed).integers(bank.config.blocks))
+    block = run_block(BlockWork(bank.config, number))
+    records = bank.manifest["blocks"][number]
+    for kind in KINDS:
+        if sha256(encode(getattr(block, kind))) != records["files"][kind]["sha256"]:
+            raise DjepaError(
+                f"{bank.path}: block {number} ({kind}) does not follow from the configuration in "
+                f"the manifest.{_other_versions(bank)}"
+            )
+    dropped = {why: sum(b["drops"][why] for b in bank.manifest["blocks"]) for why in block.drops}
+    if block.drops != records["drops"] or dropped != bank.manifest["drops"]:
+        raise DjepaError(f"{bank.path}: the drops in the manifest are not those of its blocks.")
+    return number
+
+
+def _other_versions(bank: Bank) -> str:
+    there, here = bank.manifest["versions"], versions()
+    return "" if there == here else f" It was recorded with {there}; this is {here}."
+
+
 def _check_execution(bank: Bank, sample: int, seed: int) -> int:
     """Execute a random sample of observed candidates again, from the recorded start."""
     known = np.argwhere(bank.outcomes.observed)
-    rng = generator("check", seed)
+    if sample < 1:
+        raise DjepaError(f"The sample must be at least 1 candidate, got {sample}.")
+    rng, world = generator("check", seed), bank.world()
     for i, k in known[rng.permutation(len(known))[:sample]]:
-        _execute_again(bank, bank.world(), int(i), int(k))
+        _execute_again(bank, world, int(i), int(k))
     return min(sample, len(known))
 
 
@@ -104,9 +135,7 @@ def _execute_again(bank: Bank, world: PushWorld, i: int, k: int) -> None:
     stride = (len(states) - 1) // len(recorded)
     if np.array_equal(states[stride::stride], recorded):
         return
-    there, here = bank.manifest["versions"], versions()
-    hint = "" if there == here else f" It was recorded with {there}; this is {here}."
     raise DjepaError(
         f"{bank.path}: start {i}, candidate {d.candidate_ids[i, k]} ends elsewhere when executed "
-        f"again.{hint}"
+        f"again.{_other_versions(bank)}"
     )

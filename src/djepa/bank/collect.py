@@ -1,27 +1,23 @@
 """Collect a bank: hand blocks to an engine, write each as it comes back, go on where it stopped."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
-import pymunk
-
-import djepa
 from djepa.bank.read import Bank
 from djepa.bank.write import BankWriter
 from djepa.errors import unknown_name
-from djepa.pools import PROFILES
 from djepa.rollout.engine import Engine
 from djepa.rollout.execute import (
-    DECOY,
+    PROFILE_NAMES,
     BlockWork,
     CollectConfig,
     Proposer,
     draw_block,
     pool_seeds,
     run_block,
+    versions,
 )
-from djepa.worlds.push import PushWorld
+from djepa.worlds.shapes import get_shape
 
 Report = Callable[[int, int], None]
 
@@ -35,32 +31,35 @@ def collect(
 ) -> Bank:
     """Execute all candidates of all starts into the bank at `path`, or finish what is there.
 
-    `report(done, total)` is called with numbers of blocks. With a `proposer` its name stands in for
-    the profile, and its pools are made here, where a model may live, not in the workers.
+    `report(done, total)` is called with numbers of starts. With a `proposer` its name stands in for
+    the profile, and its pools are made here, where a model may live, block by block as the engine
+    asks for more work.
     """
-    known = [*PROFILES, DECOY] + ([proposer.name] if proposer else [])
+    known = [*PROFILE_NAMES] + ([proposer.name] if proposer else [])
     if config.profile not in known:
         raise unknown_name("profile", config.profile, known)
-    with BankWriter(Path(path), config, versions()).opened() as writer:
+    searches = proposer if proposer and proposer.name == config.profile else None
+    source = dict(searches.settings) if searches else None
+    with BankWriter(Path(path), config, versions(), source).opened() as writer:
         missing = writer.missing()
-        report(config.blocks - len(missing), config.blocks)
-        work = {number: _work(config, number, proposer) for number in missing}
-        for number, block in engine.map(run_block, work):
+        done = config.starts - sum(len(config.members(number)) for number in missing)
+        report(done, config.starts)
+        for number, block in engine.map(run_block, _work(config, missing, searches)):
             writer.write(number, block)
-            report(len(writer.done), config.blocks)
+            done += len(config.members(number))
+            report(done, config.starts)
         writer.finish()
     return Bank(path)
 
 
-def _work(config: CollectConfig, number: int, proposer: Proposer | None) -> BlockWork:
-    if proposer is None or config.profile != proposer.name:
-        return BlockWork(config, number)
-    starts = [drawn.start for drawn in draw_block(BlockWork(config, number))]
-    world = PushWorld(config.shape, config.rule)
-    pools = proposer.propose(world, starts, pool_seeds(config, number))
-    return BlockWork(config, number, tuple(pools))
-
-
-def versions() -> dict[str, str]:
-    """What the recorded numbers depend on."""
-    return {"djepa": djepa.__version__, "numpy": np.__version__, "pymunk": pymunk.version}
+def _work(
+    config: CollectConfig, blocks: list[int], proposer: Proposer | None
+) -> Iterator[tuple[int, BlockWork]]:
+    for number in blocks:
+        work = BlockWork(config, number, versions())
+        if proposer is not None:
+            starts = [drawn.start for drawn in draw_block(work)]
+            seeds = pool_seeds(config, number)
+            pools = proposer.propose(get_shape(config.shape), starts, seeds)
+            work = BlockWork(config, number, versions(), tuple(pools))
+        yield number, work

@@ -65,7 +65,13 @@ class Bank:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.manifest = _read_manifest(self.path)
-        self.config = CollectConfig(**self.manifest["config"])
+        try:
+            self.config = CollectConfig(**self.manifest["config"])
+            self._records = [r for b in self.manifest["blocks"] for r in b["files"].values()]
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DjepaError(
+                f"{self.path / MANIFEST} describes no bank that this version reads ({error})."
+            ) from None
         self.hash = sha256((self.path / MANIFEST).read_bytes())
         self._check_files()
 
@@ -117,9 +123,7 @@ class Bank:
 
     def _check_files(self) -> None:
         """Listed files exist in full length; nothing else is among them."""
-        listed = {
-            r["file"]: r["bytes"] for b in self.manifest["blocks"] for r in b["files"].values()
-        }
+        listed = {record["file"]: record["bytes"] for record in self._records}
         for name, size in listed.items():
             file = self.path / name
             if not file.is_file():

@@ -12,7 +12,6 @@ B recorded states, S numbers in a state.
 """
 
 import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from djepa.errors import DjepaError
 Arrays = dict[str, npt.NDArray[Any]]
 FORMAT, SCHEMA = "djepa-bank", 1
 KINDS = ("decision", "outcome", "provenance")
-MANIFEST, CONFIG, JOURNAL = "manifest.json", "config.json", "journal.jsonl"
+MANIFEST, CONFIG, JOURNAL, LOCK = "manifest.json", "config.json", "journal.jsonl", ".lock"
 
 # name -> (dtype kinds allowed, shape in the legend's letters)
 LAYOUT: dict[str, dict[str, tuple[str, str]]] = {
@@ -69,11 +68,6 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def to_json(value: Any) -> str:
-    """JSON with sorted keys: the same value is always the same bytes."""
-    return json.dumps(value, indent=1, sort_keys=True) + "\n"
-
-
 def encode(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
     """Arrays -> bytes of a shard."""
     return bytes(save({name: np.ascontiguousarray(a) for name, a in arrays.items()}))
@@ -88,7 +82,7 @@ def decode(path: Path, kind: str, expected: str | None) -> Arrays:
     if expected is not None and sha256(data) != expected:
         raise DjepaError(
             f"{path} is damaged: its SHA-256 differs from the one recorded when it was written. "
-            "Restore it from a copy, or move it away and run the same collect command again."
+            "Restore it from a copy, or collect the bank again into another folder."
         )
     try:
         arrays: Arrays = load(data)

@@ -11,65 +11,68 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from djepa.bank.schema import (
     CONFIG,
     FORMAT,
     JOURNAL,
     KINDS,
+    LOCK,
     MANIFEST,
     SCHEMA,
+    check_layout,
     encode,
     sha256,
     shard_name,
-    to_json,
 )
 from djepa.errors import DjepaError
+from djepa.files import TEMPORARY, flush_folder, naming, to_json, write_atomically
 from djepa.rollout.execute import Block, CollectConfig
-
-TEMPORARY = ".part"
 
 
 class BankWriter:
     """Owns a bank folder while it is being collected."""
 
-    def __init__(self, path: Path, config: CollectConfig, versions: dict[str, str]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        config: CollectConfig,
+        versions: dict[str, str],
+        source: dict[str, Any] | None = None,
+    ) -> None:
         self.path, self.config = path, config
-        self._head = {
+        self._head: dict[str, Any] = {
             "format": FORMAT,
             "schema": SCHEMA,
             "config": dataclasses.asdict(config),
+            "source": source,  # settings of a search that proposes, if one does
             "versions": versions,
         }
         self.done: dict[int, dict[str, Any]] = {}
+        self.complete = False
 
     @contextmanager
     def opened(self) -> Iterator["BankWriter"]:
         """Claim the folder, read what is there already, let go at the end."""
-        with _naming(self.path):
-            for kind in KINDS:
-                (self.path / kind).mkdir(parents=True, exist_ok=True)
-            lock = (self.path / ".lock").open("w")
+        with naming(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._refuse_strangers()
+        lock = _lock(self.path / LOCK)
         try:
-            self._claim(lock.fileno())
             self._resume()
             yield self
         finally:
+            (self.path / LOCK).unlink(missing_ok=True)  # before letting go, or a new one is lost
             lock.close()
-            (self.path / ".lock").unlink(missing_ok=True)
-
-    @property
-    def complete(self) -> bool:
-        """Whether the manifest is written."""
-        return (self.path / MANIFEST).exists()
 
     def missing(self) -> list[int]:
         """Blocks that are not on disk yet."""
-        return [b for b in range(self.config.blocks) if b not in self.done and not self.complete]
+        return [] if self.complete else [b for b in range(self.config.blocks) if b not in self.done]
 
     def write(self, number: int, block: Block) -> None:
         """Put one block on disk, then into the journal."""
+        self._check(number, block)
         files = {}
         for kind in KINDS:
             data = encode(getattr(block, kind))
@@ -78,12 +81,7 @@ class BankWriter:
             files[kind] = {"file": name, "bytes": len(data), "sha256": sha256(data)}
         starts, candidates = block.decision["candidate_ids"].shape
         entry = {"starts": starts, "candidates": candidates, "files": files, "drops": block.drops}
-        line = json.dumps({"block": number, **entry}, sort_keys=True) + "\n"
-        journal = self.path / JOURNAL
-        with _naming(journal), journal.open("a") as file:
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
+        _append(self.path / JOURNAL, json.dumps({"block": number, **entry}, sort_keys=True))
         self.done[number] = entry
 
     def finish(self) -> None:
@@ -96,41 +94,59 @@ class BankWriter:
         for name in (JOURNAL, CONFIG):
             (self.path / name).unlink(missing_ok=True)
 
-    def _claim(self, descriptor: int) -> None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+    def _check(self, number: int, block: Block) -> None:
+        """Refuse a block that could not be read back with the others."""
+        for kind in KINDS:
+            check_layout(self.path / shard_name(kind, number), kind, getattr(block, kind))
+        _, K, H, _ = block.decision["actions"].shape
+        others = {entry["candidates"] for entry in self.done.values()} | {K}
+        if self.config.horizon != H or len(others) > 1:
             raise DjepaError(
-                f"Another process is collecting into {self.path}. "
-                "Wait for it, or choose another --out."
-            ) from None
+                f"Block {number} has {K} candidates of {H} controls; a bank has one number of "
+                f"candidates ({sorted(others)}) and {self.config.horizon} controls throughout."
+            )
 
     def _resume(self) -> None:
         """Check that the folder is ours to go on with, and what it already holds."""
-        for name in (MANIFEST, CONFIG):
-            file = self.path / name
-            if file.exists():
-                self._compare(file)
+        manifest, config, journal = (self.path / name for name in (MANIFEST, CONFIG, JOURNAL))
+        self.complete = manifest.exists()
         if self.complete:
+            self._compare(manifest)
+            for entry in json.loads(manifest.read_text())["blocks"]:
+                self._verify(entry)
             return
-        write_atomically(self.path / CONFIG, to_json(self._head).encode())
-        for leftover in self.path.glob(f"*/*{TEMPORARY}"):
-            leftover.unlink()
-        for number, entry in _read_journal(self.path / JOURNAL):
-            for file in entry["files"].values():
-                _verify(self.path / file["file"], file)
+        begun = journal.exists() and journal.stat().st_size > 0
+        if config.exists() and begun:
+            self._compare(config)
+        write_atomically(config, to_json(self._head).encode())
+        with naming(self.path):
+            for kind in KINDS:
+                (self.path / kind).mkdir(exist_ok=True)
+                for leftover in (self.path / kind).glob(f"block-*{TEMPORARY}"):
+                    leftover.unlink()
+        for number, entry in _read_journal(journal):
+            self._verify(entry)
             self.done[number] = entry
+
+    def _refuse_strangers(self) -> None:
+        """A folder is ours if it is empty or says so; anything else in it is somebody's."""
+        ours = any((self.path / name).exists() for name in (MANIFEST, CONFIG))
+        if not ours and any(file.name != LOCK for file in self.path.iterdir()):
+            raise DjepaError(
+                f"{self.path} is not empty and not a bank. Nothing was changed; "
+                "choose another --out."
+            )
+
+    def _verify(self, entry: dict[str, Any]) -> None:
+        for record in entry["files"].values():
+            _verify(self.path / record["file"], record)
 
     def _compare(self, file: Path) -> None:
         try:
-            there = json.loads(file.read_text())
-            theirs = {**there["config"], **there["versions"], "schema": there["schema"]}
-        except (OSError, ValueError, KeyError, TypeError):
-            raise DjepaError(
-                f"{file} is unreadable. Choose another --out, or move it away."
-            ) from None
-        head: Any = self._head
-        ours = {**head["config"], **head["versions"], "schema": SCHEMA}
+            theirs = _flat(json.loads(file.read_text()))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            raise DjepaError(f"{file} is not that of a bank. Choose another --out.") from None
+        ours = _flat(self._head)
         if theirs != ours:
             keys = sorted(k for k in {*ours, *theirs} if ours.get(k) != theirs.get(k))
             changes = ", ".join(f"{k}: {theirs.get(k)} there, {ours.get(k)} asked" for k in keys)
@@ -140,28 +156,58 @@ class BankWriter:
             )
 
 
+def _flat(head: dict[str, Any]) -> dict[str, Any]:
+    """What must agree for two runs to belong together."""
+    rest = {"schema": head["schema"], "source": head["source"]}
+    return {**head["config"], **head["versions"], **rest}
+
+
+def _lock(path: Path) -> IO[str]:
+    """The lock file, held. Its holder removes it, so what we hold must still bear the name."""
+    while True:
+        with naming(path):
+            file = path.open("a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise DjepaError(
+                f"Another process is collecting into {path.parent}. "
+                "Wait for it, or choose another --out."
+            ) from None
+        if path.exists() and os.fstat(file.fileno()).st_ino == path.stat().st_ino:
+            return file
+        file.close()  # its holder removed it in between: try again
+
+
+def _append(journal: Path, line: str) -> None:
+    with naming(journal), journal.open("a") as file:
+        file.write(line + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+        flush_folder(journal.parent)
+
+
 def _read_journal(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    if not path.exists():
-        return
-    lines = path.read_text().splitlines(keepends=True)
-    for i, line in enumerate(lines):
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    if lines and not lines[-1].endswith("\n"):
+        # A line cut short can only be the last: its block was in flight and is done again.
+        lines.pop()
+        write_atomically(path, "".join(lines).encode())
+    for i, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
-        except ValueError:
-            # A line cut short can only be the last: its block was in flight and is done again.
-            if i == len(lines) - 1:
-                path.write_text("".join(lines[:-1]))
-                return
-            raise DjepaError(f"{path} is damaged in line {i + 1}. Choose another --out.") from None
-        yield entry.pop("block"), entry
+            number, files = entry.pop("block"), entry["files"]
+            assert set(files) == set(KINDS)
+        except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
+            raise DjepaError(f"{path} is damaged in line {i}. Choose another --out.") from None
+        yield number, entry
 
 
 def _verify(path: Path, record: dict[str, Any]) -> None:
     """A finished shard must be what the journal says; otherwise stop before touching anything."""
     if not path.exists():
-        raise DjepaError(
-            f"{path} was finished but is missing. Restore it, or choose another --out."
-        )
+        raise DjepaError(f"{path} was finished but is gone. Restore it, or choose another --out.")
     data = path.read_bytes()
     if len(data) != record["bytes"]:
         raise DjepaError(
@@ -173,30 +219,3 @@ def _verify(path: Path, record: dict[str, Any]) -> None:
             f"{path} is damaged: its SHA-256 is not the one that was written. "
             "Restore it from a copy, or choose another --out."
         )
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """All of the file under its name, or nothing; on the disk, not only in its cache."""
-    part = path.with_name(path.name + TEMPORARY)
-    with _naming(path):
-        try:
-            with part.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(path)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
-
-
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Turn a disk that is full or read-only into an error that names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise DjepaError(
-            f"Cannot write {path}: {error.strerror or error}. What was finished is kept; "
-            "make room or choose another --out, then run the same command again."
-        ) from None

@@ -22,16 +22,17 @@ class Bench:
 
     def run(self) -> int:
         """Measure and print the table."""
-        from djepa.bank.schema import to_json
-        from djepa.bank.write import write_atomically
-        from djepa.errors import unknown_name
-        from djepa.report.bench import bench_markdown
-        from djepa.rollout.bench import bench_world
+        from djepa.bench.table import bench_markdown
+        from djepa.bench.world import bench_world
+        from djepa.errors import DjepaError, unknown_name
+        from djepa.files import to_json, write_atomically
 
+        if self.seconds <= 0:
+            raise DjepaError(f"seconds must be above 0, got {self.seconds}.")
         if self.what != "world":
             raise unknown_name("bench", self.what, ["world"])
         rows = bench_world(self.seconds, lambda line: console.print(f"measuring {line} ..."))
-        console.print(bench_markdown(rows), markup=False)
+        console.print(bench_markdown(rows))
         if self.json:
             write_atomically(self.json, to_json([row.as_dict() for row in rows]).encode())
         return 0

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from rich.text import Text
 from tyro.conf import Positional, arg
 
 from djepa.cli.console import console
@@ -29,9 +30,13 @@ class Check:
         if not self.banks:
             raise DjepaError("Name at least one bank: djepa check runs/push")
         for path in self.banks:
-            console.print(f"[bold]{path}[/]")
+            console.print(f"{path}", style="bold")
             for line in check_bank(path, self.sample, self.seed):
-                console.print(f"  [green]ok[/] {line}")
+                _ok(line)
         for line in check_disjoint([Bank(path) for path in self.banks]):
-            console.print(f"  [green]ok[/] {line}")
+            _ok(line)
         return 0
+
+
+def _ok(line: str) -> None:
+    console.print(Text.assemble("  ", ("ok", "green"), f" {line}"))

@@ -3,11 +3,14 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from tyro.conf import Positional, arg
 
 from djepa.cli.console import console, progress
+
+if TYPE_CHECKING:
+    from djepa.bank.read import Bank
 
 
 @dataclass(frozen=True)
@@ -33,9 +36,13 @@ class Collect:
     seed: int = 0
     """Seed of everything drawn."""
     horizon: int = 25
-    """Controls per candidate."""
+    """Controls per candidate, a multiple of 5."""
+    candidates: int = 64
+    """Decoy profile: candidates per start."""
     centres: int = 4
     """Decoy profile: the reference and how many other segments, all told."""
+    shuffles: int = 3
+    """Decoy profile: shuffled candidates per centre; the others are noisy."""
     block: int = 16
     """Starts per shard, which is also the unit of work and of what a crash can cost."""
     engine: str = "local"
@@ -44,6 +51,8 @@ class Collect:
     """Processes; 0 takes every core."""
     address: str = ""
     """Ray cluster to join; without it RAY_ADDRESS, or a local one started for the occasion."""
+
+    interrupted: ClassVar[str] = ": what was finished is on disk; the same command goes on"
 
     def run(self) -> int:
         """Collect, print where it is and what was dropped."""
@@ -54,18 +63,28 @@ class Collect:
         names = CollectConfig.__dataclass_fields__
         config = CollectConfig(**{name: getattr(self, name) for name in names})
         engine = get_engine(self.engine, self.workers, self.address or None)
-        began = time.monotonic()
-        with progress(f"Executing {self.starts} starts", f"blocks of {self.block}") as tick:
-            bank = collect(self.out, config, engine, report=tick)
+        began, there = time.monotonic(), list[int]()
+
+        with progress("Executing every candidate", "starts") as tick:
+
+            def report(done: int, total: int) -> None:
+                there.append(done)
+                tick(done, total)
+
+            bank = collect(self.out, config, engine, report=report)
+        self._summarise(bank, len(bank) - there[0], time.monotonic() - began)
+        return 0
+
+    def _summarise(self, bank: "Bank", fresh: int, seconds: float) -> None:
         drops = bank.manifest["drops"]
         dropped = ", ".join(f"{why} {n}" for why, n in drops.items() if n) or "none"
         success = bank.outcomes.success
         mixed = (success.any(1) & ~success.all(1)).mean()
-        spent = time.monotonic() - began
+        done = f"{fresh} executed in {seconds:.1f} s" if fresh else "all of them there already"
         console.print(
-            f"{len(bank)} starts x {bank.candidates} candidates in {spent:.1f} s: "
-            f"{success.mean():.1%} of candidates succeed, {mixed:.1%} of starts are mixed\n"
+            f"{len(bank)} starts x {bank.candidates} candidates, {done}\n"
+            f"{success.mean():.1%} of candidates succeed; {mixed:.1%} of starts are mixed: they "
+            "have a success and a failure\n"
             f"drawn {len(bank) + sum(drops.values())}, kept {len(bank)}, dropped: {dropped}\n"
             f"bank: {self.out} (SHA-256 {bank.hash[:12]})"
         )
-        return 0

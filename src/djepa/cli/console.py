@@ -17,8 +17,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
-console = Console(highlight=False, soft_wrap=True)
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
+# No markup: a path may hold square brackets.
+console = Console(highlight=False, soft_wrap=True, markup=False)
+errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 EVERY = 5.0  # seconds between plain lines
 
 
@@ -75,5 +76,6 @@ class _Lines:
             return
         self._said = now
         fresh, spent = done - self._first, now - self._began
-        left = f", about {spent / fresh * (total - done):.0f} s left" if fresh > 0 else ""
+        going = fresh > 0 and done < total
+        left = f", about {spent / fresh * (total - done):.0f} s left" if going else ""
         print(f"{self._what}: {done}/{total} {self._unit}, {spent:.0f} s{left}", flush=True)

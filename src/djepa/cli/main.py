@@ -12,6 +12,8 @@ from djepa.cli.check import Check
 from djepa.cli.collect import Collect
 from djepa.cli.console import errors, fail
 from djepa.cli.info import Info
+from djepa.cli.predict import Predict
+from djepa.cli.quality import Quality
 from djepa.cli.show import Show
 from djepa.cli.simulate import Simulate
 from djepa.cli.stats import Stats
@@ -25,10 +27,23 @@ Command = (
     | Annotated[Stats, tyro.conf.subcommand("stats")]
     | Annotated[Simulate, tyro.conf.subcommand("simulate")]
     | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Predict, tyro.conf.subcommand("predict")]
+    | Annotated[Quality, tyro.conf.subcommand("quality")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Info, tyro.conf.subcommand("info")]
 )
-NAMES = ("collect", "check", "show", "stats", "simulate", "train", "bench", "info")
+NAMES = (
+    "collect",
+    "check",
+    "show",
+    "stats",
+    "simulate",
+    "train",
+    "predict",
+    "quality",
+    "bench",
+    "info",
+)
 ABOUT = (
     "Decision-aligned latent world models. Begin with `djepa collect push --starts 64 --out "
     "runs/first`, then `djepa check runs/first` and `djepa show runs/first --start 0`."
@@ -57,9 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fail(error)
         sys.exit(1)
     except KeyboardInterrupt:
-        errors.print(
-            "interrupted: what was finished is on disk; run the same command again to go on"
-        )
+        errors.print(f"interrupted{command.interrupted if isinstance(command, Collect) else ''}")
         sys.exit(130)
 
 

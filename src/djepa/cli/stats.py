@@ -11,7 +11,7 @@ from djepa.cli.console import console
 
 @dataclass(frozen=True)
 class Stats:
-    """Success by family, mixed starts, and what choosers that never see the goal would score."""
+    """Success by family, and what choosers without a model score: what the pools give away."""
 
     banks: Annotated[tuple[Path, ...], Positional, arg(metavar="BANK")]
     """One or more banks."""
@@ -23,14 +23,14 @@ class Stats:
     def run(self) -> int:
         """Print the table."""
         from djepa.bank.read import Bank
-        from djepa.bank.write import write_atomically
         from djepa.errors import DjepaError
+        from djepa.files import write_atomically
         from djepa.report.pool_stats import pool_stats, stats_figure, stats_json, stats_markdown
 
         if not self.banks:
             raise DjepaError("Name at least one bank: djepa stats runs/push")
         stats = [pool_stats(Bank(path)) for path in self.banks]
-        console.print(stats_markdown(stats), markup=False)
+        console.print(stats_markdown(stats))
         if self.json:
             write_atomically(self.json, stats_json(stats).encode())
         if self.figure:

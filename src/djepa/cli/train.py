@@ -47,9 +47,9 @@ class Train:
     def run(self) -> int:
         """Train, evaluate the weights as written, print the card."""
         from djepa.bank.collect import collect
-        from djepa.bank.schema import to_json
         from djepa.errors import unknown_name
         from djepa.evaluate.quality import quality
+        from djepa.files import to_json
         from djepa.models.train import TrainConfig, Trainer
         from djepa.models.weights import card, load_geometry, save_geometry
         from djepa.rollout.engine import LocalEngine
@@ -69,5 +69,5 @@ class Train:
         bank = collect(self.out / "held-out", test, LocalEngine())
         result = quality(load_geometry(self.out, self.device), bank, self.device)
         save_geometry(model, self.out, card(asdict(config), model, command, result.as_dict()))
-        console.print(to_json(result.as_dict()), markup=False)
+        console.print(to_json(result.as_dict()))
         return 0

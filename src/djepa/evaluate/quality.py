@@ -13,7 +13,7 @@ from scipy.stats import rankdata
 from torch import Tensor
 
 from djepa.bank.read import Bank
-from djepa.evaluate.intervals import wilson
+from djepa.evaluate.intervals import markdown_table, wilson
 from djepa.models.predict import encode_states, predict
 from djepa.models.protocol import Geometry
 
@@ -128,3 +128,35 @@ def joint_failures(results: list[Quality]) -> Floats:
     """(M, M) share of starts on which both geometries choose a failure; its own on the diagonal."""
     failed = ~np.array([result.picks for result in results])
     return np.asarray((failed[:, None] & failed[None]).mean(-1))
+
+
+def quality_markdown(results: list[Quality]) -> str:
+    """Two tables: the geometries, and on which share of starts two of them fail together."""
+    names = [result.geometry for result in results]
+    matrix = joint_failures(results)
+    shared = [dict(zip(names, map(_percent, row), strict=True)) for row in matrix]
+    columns = [_column(result) for result in results]
+    return (
+        markdown_table("success by", names, columns)
+        + "\n"
+        + markdown_table("both fail", names, shared)
+    )
+
+
+def _column(result: Quality) -> dict[str, str]:
+    low, high = result.native_interval
+    return {
+        "starts × candidates": f"{result.starts} × {result.candidates}",
+        "native cost": f"{_percent(result.native)} ({100 * low:.1f}-{100 * high:.1f})",
+        "realised latent cost": _percent(result.realised),
+        "random choice": _percent(result.random),
+        "oracle": _percent(result.oracle),
+        **{f"Spearman, best {k}": f"{rho:.2f}" for k, rho in result.spearman.items()},
+        "latent error, block 1": f"{result.error_first:.3f}",
+        "latent error, last block": f"{result.error_last:.3f}",
+        "latent variance": f"{result.latent_variance:.2f}",
+    }
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"

@@ -18,8 +18,8 @@ import torch
 from safetensors.numpy import load_file, save
 from torch import Tensor
 
-from djepa.bank.write import write_atomically
 from djepa.errors import DjepaError
+from djepa.files import write_atomically
 from djepa.models.protocol import STRIDE
 from djepa.rollout.engine import usable_cores
 from djepa.seeds import generator

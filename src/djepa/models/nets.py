@@ -147,7 +147,7 @@ class CausalPredictor(nn.Module):
     ) -> None:
         super().__init__()
         self.frames, self.dropout = frames, dropout
-        self.position = nn.Parameter(torch.randn(1, frames, latent))
+        self.position = nn.Parameter(torch.empty(1, frames, latent).normal_())
         self.blocks = nn.ModuleList(
             ConditionalBlock(latent, heads, head, hidden, dropout) for _ in range(depth)
         )

@@ -47,7 +47,8 @@ def sigreg(latents: Tensor, directions: Tensor) -> Tensor:
     t = torch.linspace(0.0, SPAN, KNOTS, device=device)
     normal = torch.exp(-0.5 * t.square())
     weight = torch.full((KNOTS,), 2 * SPAN / (KNOTS - 1), device=device)
-    weight[0] = weight[-1] = SPAN / (KNOTS - 1)
+    weight[:1].mul_(0.5)  # in place on the device: assigning a number would copy it there
+    weight[-1:].mul_(0.5)
     angles = x[..., None] * t  # (B, T, directions, knots)
     gap = (angles.cos().mean(0) - normal).square() + angles.sin().mean(0).square()
     return (gap @ (weight * normal)).mean() * len(latents)

@@ -57,8 +57,13 @@ class Step(Generic[Model]):
                 self._run(self._inputs)
         torch.cuda.current_stream().wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._value = self._run(self._inputs)
+        try:
+            with torch.cuda.graph(graph):
+                self._value = self._run(self._inputs)
+        except RuntimeError as error:
+            print(f"this step cannot be recorded and runs kernel by kernel: {error}", flush=True)
+            torch.cuda.synchronize()
+            return
         self._graph = graph
 
     def __call__(self, inputs: Sequence[Tensor], progress: float) -> Tensor:

@@ -16,9 +16,9 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
-from djepa.bank.schema import sha256, to_json
-from djepa.bank.write import write_atomically
+from djepa.bank.schema import sha256
 from djepa.errors import DjepaError, unknown_name
+from djepa.files import to_json, write_atomically
 from djepa.models.lewm import LeWM, LeWMConfig
 from djepa.models.tdjepa import TDJEPA, PlanningCost
 

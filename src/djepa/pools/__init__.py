@@ -1,6 +1,6 @@
 """Candidate action sequences with persistent IDs: families, profiles, retention, controls."""
 
-from djepa.pools.decoy import decoy_pool
+from djepa.pools.decoy import decoy_pool, per_centre
 from djepa.pools.density import density_pick, density_scores
 from djepa.pools.granular import granular_pool
 from djepa.pools.pool import REFERENCE, Pool
@@ -17,5 +17,6 @@ __all__ = [
     "density_pick",
     "density_scores",
     "granular_pool",
+    "per_centre",
     "retain_by_cost",
 ]

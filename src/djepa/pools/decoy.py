@@ -20,9 +20,22 @@ from djepa.pools.families import (
 )
 from djepa.pools.pool import REFERENCE, Floats, Pool, check_floats, check_int
 
-# Shuffles end where their centre ends but for the block. Without them, comparing the pusher's end
-# with the goal's finds the reference's cluster, and needs no model of the block for it.
-PER_CENTRE = (("noisy_0.05", 5), ("noisy_0.15", 4), ("noisy_0.3", 4), ("shuffled", 3))
+NOISE = ("noisy_0.05", "noisy_0.15", "noisy_0.3")
+
+
+def per_centre(candidates: int, shuffles: int) -> tuple[tuple[str, int], ...]:
+    """Families of one centre: so many shuffles, the rest noisy, any surplus to the lightest noise.
+
+    A shuffle's pusher ends near its centre's end, the block elsewhere. Without shuffles, comparing
+    the pusher's end with the goal's is enough to succeed, and needs no model of the block.
+    """
+    noisy = candidates - shuffles
+    counts = [noisy // 3 + (i < noisy % 3) for i in range(3)]
+    mix = (*zip(NOISE, counts, strict=True), (SHUFFLED, shuffles))
+    return tuple((family, count) for family, count in mix if count)
+
+
+PER_CENTRE = per_centre(16, 3)
 
 
 def decoy_pool(

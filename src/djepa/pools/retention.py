@@ -4,6 +4,7 @@ Shapes: K candidates.
 """
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,14 +13,28 @@ from djepa.errors import DjepaError
 from djepa.pools.pool import REFERENCE, Pool, check_int
 
 
-def retain_by_cost(pool: Pool, costs: npt.ArrayLike, keep: int = 63, top: int = 16) -> Pool:
+def retain_by_cost(
+    pool: Pool,
+    costs: npt.ArrayLike,
+    keep: int = 63,
+    top: int = 16,
+    *,
+    ids: npt.ArrayLike | None = None,
+    hashes: Sequence[str] | None = None,
+) -> Pool:
     """`keep` candidates: the `top` cheapest, the rest by turns over the families.
 
     `costs` (K,) is the native cost of every candidate of the pool, the reference included though
     it is never retained. The cheapest are taken by (cost, ID). Then families take turns in the
     order of their names, each giving its cheapest left by (cost, ID); an empty one is passed over.
-    The result is in order of selection and keeps the IDs. No outcome has a way in.
+    The result is in order of selection and keeps the IDs. No outcome has a way in. `ids` and
+    `hashes` say which candidates the costs were computed for; if they are not those of the pool,
+    in its order, the costs are refused.
     """
+    if ids is not None and not np.array_equal(np.asarray(ids), pool.ids):
+        raise DjepaError("The costs belong to other candidate IDs, or to another order of them.")
+    if hashes is not None and tuple(hashes) != pool.hashes():
+        raise DjepaError("The costs belong to other sequences: their SHA-256 are not the pool's.")
     keep = check_int("keep", keep, 1)
     top = check_int("top", top, 0)
     ranked = [

@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from djepa.bank.read import Bank
-from djepa.bank.schema import to_json
-from djepa.bank.write import write_atomically
 from djepa.errors import DjepaError, MissingExtraError
 from djepa.evaluate.intervals import Rate, markdown_table, plain, rate_of, rates_by
+from djepa.files import to_json, write_atomically
 from djepa.pools import density_pick
 from djepa.rollout.execute import CollectConfig
 from djepa.worlds.push import pusher_path
@@ -29,10 +28,12 @@ NEIGHBOURS = 8
 ANGLE_SCALE = 50.0  # px per unit of (cos, sin): about the reach of a block, so a turn is a distance
 DENSITY_ACTIONS, DENSITY_OUTCOMES = "density on actions", "density on outcomes"
 ENDPOINT, RANDOM, ORACLE = "pusher endpoint", "random choice", "oracle"
+SMALLEST = "smallest ID"
 COLOURS = {  # Okabe and Ito: told apart with any colour vision
     RANDOM: "#56B4E9",
     DENSITY_ACTIONS: "#E69F00",
     DENSITY_OUTCOMES: "#D55E00",
+    SMALLEST: "#F0E442",
     ENDPOINT: "#CC79A7",
     ORACLE: "#009E73",
 }
@@ -80,7 +81,8 @@ class PoolStats:
 def pool_stats(bank: Bank) -> PoolStats:
     """Statistics over all starts of a bank.
 
-    Three choosers that know neither label nor cost, ties to the smaller ID:
+    Choosers without a model, ties to the smaller ID:
+    `smallest ID` always takes the first; it shows what the order of the IDs tells;
     `density on actions` sees the raw sequences (H · A numbers), as any planner does;
     `density on outcomes` sees true final states: pusher xy, block xy, 50 px · (cos, sin) of the
     block's angle. It is the best case of a density chooser, and privileged;
@@ -126,6 +128,7 @@ def _choosers(bank: Bank) -> dict[str, Chooser]:
     far = np.linalg.norm(np.array(ends) - known.goal[:, None, :2], axis=-1)
     ran, everyone = seen.observed, np.ones_like(seen.observed)
     return {
+        SMALLEST: _chooser(bank, known.candidate_ids, everyone, _least),
         DENSITY_ACTIONS: _chooser(bank, known.actions.reshape(N, K, -1), everyone, _densest),
         DENSITY_OUTCOMES: _chooser(bank, outcome_points(final), ran, _densest),
         ENDPOINT: _chooser(bank, far, everyone, _least),

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from PIL import Image
 
 from djepa.bank.read import Bank
-from djepa.bank.write import write_atomically
 from djepa.errors import DjepaError
+from djepa.files import write_atomically
 from djepa.report.canvas import (
     BORDER,
     GAP,

@@ -8,11 +8,13 @@ import logging
 import multiprocessing
 import os
 import signal
+import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any, Protocol
 
 from djepa.errors import DjepaError, MissingExtraError, unknown_name
@@ -25,8 +27,8 @@ AHEAD = 2  # items queued per worker, so that none waits for the driver
 class Engine(Protocol):
     """Applies `work` to every item; yields (key, result) in order of completion."""
 
-    def map(self, work: Work, items: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
-        """Run all items. `work` must be importable: a module-level function."""
+    def map(self, work: Work, items: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+        """Run all items, drawn as they are needed. `work` must be a module-level function."""
 
 
 @dataclass(frozen=True)
@@ -35,45 +37,54 @@ class LocalEngine:
 
     workers: int = 0
 
-    def map(self, work: Work, items: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
+    def map(self, work: Work, items: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
         """Run all items; a worker that dies is replaced and its item run again."""
-        workers = min(self.workers or usable_cores(), len(items))
-        if workers <= 1:
-            yield from ((key, work(item)) for key, item in items.items())
+        queue, deaths = iter(items), 0
+        first = list(islice(queue, 2))
+        if len(first) < 2 or (self.workers or usable_cores()) == 1:
+            yield from ((key, work(item)) for key, item in chain(first, queue))
             return
-        left, deaths = dict(items), 0
-        while left:
+        flight: dict[int, Any] = {}
+        queue = chain(first, queue)
+        while True:
             try:
-                for key, result in _run_pool(work, left, workers):
-                    del left[key]
+                for result in self._run_pool(work, queue, flight):
                     deaths = 0
-                    yield key, result
+                    yield result
+                return
             except BrokenProcessPool:
                 deaths += 1
                 if deaths == MAX_DEATHS:
                     raise DjepaError(
-                        f"A worker process died {MAX_DEATHS} times in a row (killed, or out of "
-                        "memory?). What was finished is kept; run the same command to go on, "
-                        "with fewer --workers if memory is short."
+                        f"A worker process died {MAX_DEATHS} times in a row: killed, out of memory "
+                        "(try fewer --workers), or called from a script without `if __name__ == "
+                        '"__main__":`. What was finished is kept.'
                     ) from None
+                queue = chain(list(flight.items()), queue)
+                flight.clear()
 
-
-def _run_pool(work: Work, items: Mapping[int, Any], workers: int) -> Iterator[tuple[int, Any]]:
-    # spawn, not fork: a forked copy of a threaded parent may hang, and spawn works everywhere.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_enter_worker)
-    queue = iter(list(items.items()))
-    running: dict[Future[Any], int] = {}
-    try:
-        while True:
-            while len(running) < workers * AHEAD and (entry := next(queue, None)) is not None:
-                running[pool.submit(work, entry[1])] = entry[0]
-            if not running:
-                return
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                yield running.pop(future), future.result()
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    def _run_pool(
+        self, work: Work, queue: Iterator[tuple[int, Any]], flight: dict[int, Any]
+    ) -> Iterator[tuple[int, Any]]:
+        # spawn, not fork: a forked copy of a threaded parent may hang, and spawn works everywhere.
+        context = multiprocessing.get_context("spawn")
+        workers = self.workers or usable_cores()
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_enter_worker)
+        running: dict[Future[Any], int] = {}
+        try:
+            while True:
+                for key, item in islice(queue, workers * AHEAD - len(running)):
+                    flight[key] = item
+                    running[pool.submit(work, item)] = key
+                if not running:
+                    return
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    result = future.result()
+                    key = running.pop(future)
+                    del flight[key]
+                    yield key, result
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _enter_worker() -> None:
@@ -96,37 +107,68 @@ class RayEngine:
     address: str | None = None
     workers: int = 0
 
-    def map(self, work: Work, items: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
+    def map(self, work: Work, items: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
         """Run all items as Ray tasks; Ray itself retries a task whose worker dies."""
         try:
             import ray
+            from ray.exceptions import RayError, RayTaskError
         except ImportError:
             raise MissingExtraError("The Ray engine", "ray") from None
-        started = not ray.is_initialized()
-        if started:
-            local = self.address is None and "RAY_ADDRESS" not in os.environ
-            cores = {"num_cpus": self.workers or usable_cores()} if local else {}
-            ray.init(
-                address=self.address,
-                include_dashboard=False if local else None,
-                log_to_driver=False,
-                logging_level=logging.WARNING,
-                **cores,
-            )
+        started = self._join(ray)
         try:
-            ahead = max(1, int(ray.cluster_resources().get("CPU", 1))) * AHEAD
+            cores = int(ray.cluster_resources().get("CPU", 1))
+            ahead = max(1, self.workers or cores) * AHEAD
             task = ray.remote(max_retries=MAX_DEATHS)(work)
-            queue, running = iter(items.items()), dict[Any, int]()
+            queue, running = iter(items), dict[Any, int]()
             while True:
-                while len(running) < ahead and (entry := next(queue, None)) is not None:
-                    running[task.remote(entry[1])] = entry[0]
+                for key, item in islice(queue, ahead - len(running)):
+                    running[task.remote(item)] = key
                 if not running:
                     return
                 done, _ = ray.wait(list(running), num_returns=1)
                 yield running.pop(done[0]), ray.get(done[0])
+        except RayTaskError as error:
+            raise error.cause from None
+        except RayError as error:
+            raise DjepaError(f"Ray gave up: {error}. What was finished is kept.") from None
         finally:
             if started:
                 ray.shutdown()
+
+    def _join(self, ray: Any) -> bool:
+        """Connect to the cluster, or start a local one; False if a connection is there already."""
+        if ray.is_initialized():
+            return False
+        address = self.address or os.environ.get("RAY_ADDRESS")
+        if address:
+            _knock(address)
+        options = {} if address else {"num_cpus": self.workers or usable_cores()}
+        try:
+            ray.init(
+                address=address,
+                include_dashboard=None if address else False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                **options,
+            )
+        except (ConnectionError, ValueError, RuntimeError, ImportError) as error:
+            where = f"the Ray cluster at {address}" if address else "a local Ray"
+            raise DjepaError(f"Cannot join {where}: {error}") from None
+        return True
+
+
+def _knock(address: str) -> None:
+    """Ray retries a dead address for minutes; ask first whether anybody is there."""
+    if address in ("auto", "local"):
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except (OSError, ValueError):
+        raise DjepaError(
+            f"No Ray cluster answers at '{address}'. Give --address HOST:PORT of a running one "
+            "(`ray start --head` prints it), or leave it out to start a local one."
+        ) from None
 
 
 def usable_cores() -> int:
@@ -138,6 +180,10 @@ def usable_cores() -> int:
 
 def get_engine(name: str, workers: int = 0, address: str | None = None) -> Engine:
     """The engine of that name, or an error that suggests the nearest one."""
+    if workers < 0:
+        raise DjepaError(f"workers must be 0 (every core) or more, got {workers}.")
+    if name == "local" and address:
+        raise DjepaError("An address belongs to a Ray cluster. Add --engine ray, or leave it out.")
     if name == "local":
         return LocalEngine(workers)
     if name == "ray":

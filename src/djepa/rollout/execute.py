@@ -5,21 +5,27 @@ numbers alone.  Legend: N starts of the block, K candidates, H horizon, A action
 B recorded states per candidate (one every five controls).
 """
 
+import platform
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pymunk
 
+import djepa
 from djepa.errors import DjepaError, unknown_name
-from djepa.pools import PROFILES, REFERENCE, Pool, control_pool, decoy_pool
+from djepa.pools import PROFILES, REFERENCE, Pool, control_pool, decoy_pool, per_centre
 from djepa.seeds import generator, seed_for
 from djepa.worlds.behaviours import BEHAVIOURS
 from djepa.worlds.push import ACTION_SCALE, PushWorld
+from djepa.worlds.shapes import Shape
 from djepa.worlds.starts import CONTEXT_STRIDE, DROPS, Start, draw_start, replays
 
 Array = npt.NDArray[Any]
 DECOY = "decoy"
+PROFILE_NAMES = (*PROFILES, DECOY)
 MIXED = "mixed"
 MAX_DRAWS = 1000  # draws for one start before giving up
 
@@ -37,8 +43,11 @@ class CollectConfig:
     starts: int = 512
     seed: int = 0
     horizon: int = 25
-    centres: int = 4
     block: int = 16
+    # the decoy profile alone
+    candidates: int = 64
+    centres: int = 4
+    shuffles: int = 3
 
     def __post_init__(self) -> None:
         if self.world != "push":
@@ -48,6 +57,8 @@ class CollectConfig:
                 raise DjepaError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if self.seed < 0:
             raise DjepaError(f"The seed must be 0 or more, got {self.seed}.")
+        if not self.split:
+            raise DjepaError("The split needs a name, such as fit.")
         if self.behaviour not in (*BEHAVIOURS, MIXED):
             raise unknown_name("behaviour", self.behaviour, (*BEHAVIOURS, MIXED))
         self._check_horizon()
@@ -56,8 +67,12 @@ class CollectConfig:
     def _check_horizon(self) -> None:
         if self.horizon % CONTEXT_STRIDE:
             raise DjepaError(f"The horizon must be a multiple of 5 controls, got {self.horizon}.")
-        if self.profile == DECOY and self.centres < 2:
-            raise DjepaError(f"A decoy pool needs at least 2 centres, got {self.centres}.")
+        each = -(-self.candidates // max(1, self.centres))
+        if self.profile == DECOY and not (2 <= self.centres <= 16 and 0 <= self.shuffles < each):
+            raise DjepaError(
+                f"A decoy pool needs 2 to 16 centres and fewer shuffles than candidates a centre; "
+                f"got {self.centres} centres, {self.shuffles} shuffles, {each} candidates each."
+            )
         preset = PROFILES.get(self.profile)
         if preset is not None and preset.horizon != self.horizon:
             raise DjepaError(
@@ -82,8 +97,9 @@ class Proposer(Protocol):
     """
 
     name: str
+    settings: Mapping[str, Any]  # what its pools depend on; kept in the manifest
 
-    def propose(self, world: PushWorld, starts: list[Start], seeds: list[int]) -> list[Pool]:
+    def propose(self, shape: Shape, starts: list[Start], seeds: list[int]) -> list[Pool]:
         """One pool per start, all of the same size; `seeds` fix the draws."""
 
 
@@ -93,6 +109,7 @@ class BlockWork:
 
     config: CollectConfig
     block: int
+    versions: Mapping[str, str] = field(default_factory=lambda: versions())
     pools: tuple[Pool, ...] | None = None
 
 
@@ -120,6 +137,11 @@ class Drawn:
 def run_block(work: BlockWork) -> Block:
     """Draw, propose and execute one block."""
     config = work.config
+    if work.versions != versions():
+        raise DjepaError(
+            f"This worker has {versions()}, the driver {dict(work.versions)}. "
+            "Install the same versions on every machine."
+        )
     world = PushWorld(config.shape, config.rule)
     drawn = draw_block(work)
     given = work.pools or [entry.pool for entry in drawn]
@@ -145,7 +167,7 @@ def pool_seeds(config: CollectConfig, block: int) -> list[int]:
 
 
 def _is_profile(name: str) -> bool:
-    return name == DECOY or name in PROFILES
+    return name in PROFILE_NAMES
 
 
 def _key(config: CollectConfig) -> tuple[str | int, ...]:
@@ -170,24 +192,28 @@ def _draw(config: CollectConfig, index: int, searched: bool) -> Drawn:
             continue
         start, segments = found
         seed = seed_for(*_key(config), index, "pool")
-        pool = None if searched else make_pool(config.profile, segments, seed)
+        pool = None if searched else make_pool(config, segments, seed)
         stored = segments[0] if pool is None else _reference(pool, segments)
         if not replays(world, start, stored):
             drops["replay"] += 1
             continue
         return Drawn(start, segments, behaviour, pool, drops)
-    raise DjepaError(f"No start passed the filters in {MAX_DRAWS} draws; dropped: {drops}.")
+    dropped = ", ".join(f"{why} {n}" for why, n in drops.items() if n)
+    raise DjepaError(
+        f"No start passed the filters in {MAX_DRAWS} draws (dropped: {dropped}). "
+        "Try a shorter --horizon or fewer --centres."
+    )
 
 
-def make_pool(profile: str, centres: Array, seed: int) -> Pool:
-    """The pool of a profile around (C, H, A) centres, the reference still in it if it has one."""
-    if profile == DECOY:
-        return decoy_pool(centres, seed)
-    if profile not in PROFILES:
-        raise unknown_name("profile", profile, (*PROFILES, DECOY))
+def make_pool(config: CollectConfig, centres: Array, seed: int) -> Pool:
+    """The profile's pool around (C, H, A) centres, the reference still in it if it has one."""
+    if config.profile == DECOY:
+        each = -(-config.candidates // len(centres))
+        mix = per_centre(each, config.shuffles)
+        return decoy_pool(centres, seed, mix, keep=config.candidates)
     # `visual-shape` takes displacements in pixels, as its recordings do.
-    scale = np.float32(ACTION_SCALE if PROFILES[profile].scale != 1 else 1)
-    return control_pool(centres[0] * scale, seed, profile)
+    scale = np.float32(ACTION_SCALE if PROFILES[config.profile].scale != 1 else 1)
+    return control_pool(centres[0] * scale, seed, config.profile)
 
 
 def _reference(pool: Pool, segments: Array) -> Array:
@@ -243,6 +269,20 @@ def _hash_bytes(pool: Pool) -> Array:
     return np.frombuffer(bytes.fromhex("".join(pool.hashes())), np.uint8).reshape(-1, 32)
 
 
+def versions() -> dict[str, str]:
+    """What the recorded numbers depend on beside the configuration."""
+    return {
+        "djepa": djepa.__version__,
+        "world": f"{PushWorld.name}.{PushWorld.version}",
+        "pymunk": pymunk.version,
+        "numpy": np.__version__,
+        "machine": platform.machine(),
+    }
+
+
 def _text(words: tuple[str, ...], width: int = 24) -> Array:
     """(K, 24) names as zero-padded bytes: a bank holds arrays only."""
+    for word in words:
+        if len(word.encode()) > width:
+            raise DjepaError(f"The family name '{word}' is longer than {width} bytes.")
     return np.stack([np.frombuffer(w.encode().ljust(width, b"\0"), np.uint8) for w in words])

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from djepa.errors import unknown_name
 from djepa.worlds.push import CANVAS, PUSHER_RADIUS, WALL_RADIUS, WALLS
 from djepa.worlds.raster import Discs, Layer, Polygons, paint_background, rasterise
 from djepa.worlds.shapes import Shape
@@ -22,7 +23,7 @@ FIXED_MARKER = (256.0, 256.0, torch.pi / 4)  # the original's decoration; it is 
 class Appearance:
     """Colours, and what the goal marker shows.
 
-    `marker` is "goal" (the pose of the goal given to `draw_push`), "fixed" (the original's
+    `marker` is "goal" (block and pusher of the goal given to `draw_push`), "fixed" (the original's
     decoration, always at the same pose) or "none".
     """
 
@@ -32,6 +33,10 @@ class Appearance:
     background: RGB = (255, 255, 255)
     walls: RGB | None = (211, 211, 211)
     marker: Literal["goal", "fixed", "none"] = "goal"
+
+    def __post_init__(self) -> None:
+        if self.marker not in ("goal", "fixed", "none"):
+            raise unknown_name("marker", self.marker, ("goal", "fixed", "none"))
 
 
 def draw_push(
@@ -49,6 +54,7 @@ def draw_push(
         layers.append(_body(shape, pose.expand(len(states), 3), look.goal))
     elif look.marker == "goal" and goal is not None:
         layers.append(_body(shape, goal[..., 2:5].expand(len(states), 3), look.goal))
+        layers.append(Discs(goal[..., :2].expand(len(states), 2), PUSHER_RADIUS, look.goal))
     layers.append(_body(shape, states[:, 2:5], look.block))
     layers.append(Discs(states[:, 0:2], PUSHER_RADIUS, look.pusher))
     backdrop = _backdrop(size, look.background, look.walls, states.device)

@@ -10,6 +10,7 @@ restored start, in a fresh space, and agree with each other bit for bit.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from pymunk._chipmunk_cffi import lib as chipmunk
 from djepa.errors import DjepaError
 from djepa.worlds.protocol import Bools, Floats, Frames
 from djepa.worlds.rules import get_rule
-from djepa.worlds.shapes import Shape, get_shape
+from djepa.worlds.shapes import Shape, get_shape, turned
 
 if TYPE_CHECKING:
     from djepa.worlds.draw import Appearance
@@ -122,7 +123,7 @@ class PushWorld:
         for what, array in zip(("goal", "states"), ends, strict=True):
             if array.ndim == 0 or array.shape[-1] != 10 or not np.isfinite(array).all():
                 raise DjepaError(
-                    f"judge: {what} must be finite, 10 numbers each; got {array.shape}."
+                    f"judge: {what} must be 10 finite numbers each, got {_odd(array)}."
                 )
         cost = self._cost(self.shape, *ends)
         return cost < 1.0, cost
@@ -140,9 +141,16 @@ class PushWorld:
         from djepa.worlds.draw import draw_push
 
         many = np.asarray(states, np.float64)
+        if many.ndim == 0 or many.shape[-1] != 10:
+            raise DjepaError(f"render: states have 10 numbers each, got an array {many.shape}.")
         marks = None
         if goal is not None:
-            goals = np.broadcast_to(np.asarray(goal, np.float64), many.shape)
+            try:
+                goals = np.broadcast_to(np.asarray(goal, np.float64), many.shape)
+            except ValueError:
+                raise DjepaError(
+                    "render: the goal must be (10,) or shaped like the states."
+                ) from None
             marks = torch.from_numpy(goals.reshape(-1, 10).copy())
         flat = torch.from_numpy(many.reshape(-1, 10).copy())
         frames = draw_push(self.shape, flat, size, marks, appearance)
@@ -151,17 +159,12 @@ class PushWorld:
     def block_vertices(self, states: npt.ArrayLike) -> Floats:
         """(..., 10) states -> (..., P, 4, 2) canvas vertices of the block's parts."""
         poses: Floats = np.asarray(states, np.float64)
-        c, s = np.cos(poses[..., 4, None, None]), np.sin(poses[..., 4, None, None])
-        x, y = self.shape.vertices[..., 0], self.shape.vertices[..., 1]
-        turned = np.stack([c * x - s * y, s * x + c * y], axis=-1)
-        return np.asarray(turned + poses[..., None, None, 2:4])
+        return turned(self.shape.vertices, poses[..., 4, None, None]) + poses[..., None, None, 2:4]
 
     def block_centre(self, states: npt.ArrayLike) -> Floats:
         """(..., 10) states -> (..., 2) centre of gravity of the block."""
         poses: Floats = np.asarray(states, np.float64)
-        c, s = np.cos(poses[..., 4]), np.sin(poses[..., 4])
-        x, y = self.shape.centre
-        return np.asarray(np.stack([c * x - s * y, s * x + c * y], axis=-1) + poses[..., 2:4])
+        return turned(self.shape.centre, poses[..., 4]) + poses[..., 2:4]
 
     def wall_penetration(self, states: npt.ArrayLike) -> Floats:
         """(..., 10) states -> (...) how deep the block lies in a wall, 0 if it does not."""
@@ -218,8 +221,7 @@ def _build(shape: Shape, numbers: list[float]) -> tuple[pymunk.Space, pymunk.Bod
     pusher.position = PUSHER_ENTRY
     space.add(pusher, pymunk.Circle(pusher, PUSHER_RADIUS))
 
-    moments = [pymunk.moment_for_poly(1, shape.parts[part]) for part in shape.inertia]
-    block = pymunk.Body(1, sum(moments))
+    block = pymunk.Body(1, _moment(shape))
     parts = [pymunk.Poly(block, part) for part in shape.parts]
     centres = [part.center_of_gravity for part in parts]
     block.center_of_gravity = sum(centres, pymunk.Vec2d.zero()) / len(centres)
@@ -231,6 +233,15 @@ def _build(shape: Shape, numbers: list[float]) -> tuple[pymunk.Space, pymunk.Bod
     block.position = (numbers[2], numbers[3])
     block.velocity, block.angular_velocity = (numbers[7], numbers[8]), numbers[9]
     return space, pusher, block
+
+
+def _odd(array: Floats) -> str:
+    return "NaN or infinity" if array.shape[-1:] == (10,) else f"shape {array.shape}"
+
+
+@lru_cache
+def _moment(shape: Shape) -> float:
+    return sum(pymunk.moment_for_poly(1, shape.parts[part]) for part in shape.inertia)
 
 
 def _as_state(state: npt.ArrayLike) -> Floats:

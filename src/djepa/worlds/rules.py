@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from djepa.errors import unknown_name
-from djepa.worlds.shapes import Shape
+from djepa.worlds.shapes import Shape, turned
 
 Floats = npt.NDArray[np.float64]
 POSITION_TOLERANCE = 20.0
@@ -45,25 +45,19 @@ def push_symmetric_v1(shape: Shape, goal: Floats, states: Floats) -> Floats:
     A block turned by its symmetry about its centre of gravity occupies the same canvas. For Z the
     body origin is not that centre, so the origin of the turned pose moves too.
     """
-    costs = [_cost(turned, states) for turned in _equivalent_goals(shape, goal)]
+    costs = [_cost(other, states) for other in _equivalent_goals(shape, goal)]
     return np.asarray(np.minimum.reduce(costs))
 
 
 def _equivalent_goals(shape: Shape, goal: Floats) -> list[Floats]:
     goals = [goal]
     for k in range(1, shape.symmetry):
-        turned = goal.copy()
-        turned[..., 4] = goal[..., 4] + k * shape.turn
-        turned[..., 2:4] += _offset(shape, goal[..., 4]) - _offset(shape, turned[..., 4])
-        goals.append(turned)
+        other = goal.copy()
+        other[..., 4] = goal[..., 4] + k * shape.turn
+        # The centre of gravity stays, so the origin moves by the change of the offset between them.
+        other[..., 2:4] += turned(shape.centre, goal[..., 4]) - turned(shape.centre, other[..., 4])
+        goals.append(other)
     return goals
-
-
-def _offset(shape: Shape, angle: Floats) -> Floats:
-    """(..., 2) canvas vector from the body origin to the centre of gravity."""
-    c, s = np.cos(angle), np.sin(angle)
-    x, y = shape.centre
-    return np.stack([c * x - s * y, s * x + c * y], axis=-1)
 
 
 Rule = Callable[[Shape, Floats, Floats], Floats]

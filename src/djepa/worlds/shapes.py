@@ -6,6 +6,7 @@ s = 30 for T and s = 40 for the others, so that the physics agrees with it to th
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -28,22 +29,22 @@ class Shape:
     inertia: tuple[int, ...]
     symmetry: int = 1
 
-    @property
+    @cached_property
     def vertices(self) -> npt.NDArray[np.float64]:
         """(P, 4, 2) body-frame vertices of the P parts."""
         return np.array(self.parts, dtype=np.float64)
 
-    @property
+    @cached_property
     def centre(self) -> npt.NDArray[np.float64]:
         """(2,) centre of gravity: the mean of the part centres."""
         return np.asarray(self.vertices.mean(axis=(0, 1)))
 
-    @property
+    @cached_property
     def reach(self) -> float:
         """Distance from the body origin to the farthest vertex."""
         return float(np.linalg.norm(self.vertices, axis=-1).max())
 
-    @property
+    @cached_property
     def girth(self) -> float:
         """Distance from the centre of gravity to the farthest vertex."""
         return float(np.linalg.norm(self.vertices - self.centre, axis=-1).max())
@@ -52,6 +53,15 @@ class Shape:
     def turn(self) -> float:
         """Smallest rotation that maps the shape onto itself."""
         return 2 * math.pi / self.symmetry
+
+
+def turned(
+    points: npt.NDArray[np.float64], angle: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Points (..., 2) turned about the origin by angles that broadcast against (...)."""
+    c, s = np.cos(angle), np.sin(angle)
+    x, y = points[..., 0], points[..., 1]
+    return np.stack([c * x - s * y, s * x + c * y], axis=-1)
 
 
 def _box(x0: float, x1: float, y0: float, y1: float) -> Vertices:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from djepa.report.bench import bench_markdown
-from djepa.rollout.bench import Row, bench_world, loop
+from djepa.bench.table import bench_markdown
+from djepa.bench.world import Row, bench_world, loop
 from djepa.worlds.push import PushWorld
 
 
@@ -22,7 +22,7 @@ def test_every_row_is_measured() -> None:
         "starts",
         "frames at 112 px",
         "frames at 224 px",
-        "collection",
+        "collection, second core",
         "memory per 1,000 starts",
     ]
     assert all(row.ours > 0 for row in rows[:-1])

@@ -37,10 +37,10 @@ K, H = 6, 5  # enough for contacts, few enough for a unit test
 
 
 class BrokenPromiseError(DjepaError, AssertionError):
-    """A world does not keep `promise`; the message says with which numbers."""
+    """Something does not keep `promise`; the message says with which numbers."""
 
     def __init__(self, promise: str, detail: str) -> None:
-        super().__init__(f"The world breaks the promise '{promise}': {detail}.")
+        super().__init__(f"It breaks the promise '{promise}': {detail}.")
         self.promise = promise
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from djepa.rollout.bench import Row
+from djepa.bench.world import Row
 
 
 def bench_markdown(rows: Sequence[Row]) -> str:

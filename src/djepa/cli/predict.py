@@ -1,0 +1,35 @@
+"""`djepa predict`: what geometries believe of a bank's candidates."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from djepa.cli.console import console, progress
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Roll out every candidate of a bank in each geometry and store costs and futures beside it."""
+
+    bank: Annotated[Path, Positional, arg(metavar="BANK")]
+    """The bank."""
+    geometry: tuple[str, ...] = ("lewm", "tdjepa")
+    """Shipped geometries by name, or folders of weights."""
+    device: str = "cpu"
+    """cpu or cuda."""
+
+    def run(self) -> int:
+        """Predict with each geometry in turn."""
+        from djepa.bank.read import Bank
+        from djepa.models.predictions import predict_bank
+        from djepa.models.weights import load_geometry, weights_hash
+
+        bank = Bank(self.bank)
+        for name in self.geometry:
+            model = load_geometry(name, self.device)
+            with progress(f"Predicting with {model.name}", "blocks") as tick:
+                folder = predict_bank(bank, model, weights_hash(name), self.device, tick)
+            console.print(f"{folder}")
+        return 0

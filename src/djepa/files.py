@@ -1,0 +1,55 @@
+"""Files that are whole or not there, and errors that name them."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from djepa.errors import DjepaError
+
+TEMPORARY = ".part"
+
+
+def to_json(value: Any) -> str:
+    """JSON with sorted keys: the same value is always the same bytes."""
+    return json.dumps(value, indent=1, sort_keys=True) + "\n"
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """All of the file under its name, or nothing; on the disk, not only in its cache."""
+    part = path.with_name(path.name + TEMPORARY)
+    with naming(path):
+        try:
+            with part.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+            flush_folder(path.parent)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+
+def flush_folder(folder: Path) -> None:
+    """A new name is only safe once the folder that holds it is on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Turn a disk that is full or read-only into an error that names the file."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise DjepaError(
+            f"Cannot write {path}: {reason}. What was finished is kept; make room or choose "
+            "another place, then run the same command again."
+        ) from None

@@ -1,0 +1,103 @@
+"""Predictions beside a bank: evidence of one geometry per folder, bound to bank and weights.
+
+    BANK/evidence/lewm/
+      block-000000.safetensors  cost (N, K) float32, goal (N, D) and futures (N, K, B, D) float16
+      manifest.json             hashes of the bank, of the weights, of every shard
+
+Costs are computed from unrounded latents; only what is stored is rounded.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load, save
+
+from djepa.bank.read import Bank
+from djepa.bank.schema import sha256
+from djepa.errors import DjepaError
+from djepa.files import to_json, write_atomically
+from djepa.models.predict import predict
+from djepa.models.protocol import Geometry
+
+FORMAT, VERSION = "djepa-evidence", 1
+Report = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """What a geometry believes of every candidate of a bank."""
+
+    cost: npt.NDArray[np.float32]  # (N, K)
+    goal: npt.NDArray[np.float16]  # (N, D)
+    futures: npt.NDArray[np.float16]  # (N, K, B, D)
+    weights: str  # hash of the weights
+
+
+def predict_bank(
+    bank: Bank,
+    geometry: Geometry,
+    weights: str,
+    device: str = "cpu",
+    report: Report = lambda done, total: None,
+) -> Path:
+    """Write the evidence of one geometry, block by block; blocks already there are kept."""
+    folder = bank.path / "evidence" / geometry.name
+    folder.mkdir(parents=True, exist_ok=True)
+    head = {"format": FORMAT, "version": VERSION, "bank": bank.hash, "weights": weights}
+    _claim(folder, head)
+    shards, first = [], 0
+    total = len(bank.manifest["blocks"])
+    for number, block in enumerate(bank.manifest["blocks"]):
+        rows = slice(first, first + block["starts"])
+        shards.append(folder / f"block-{number:06d}.safetensors")
+        if not shards[-1].exists():
+            write_atomically(shards[-1], _shard(bank, geometry, rows, device))
+        first = rows.stop
+        report(number + 1, total)
+    hashes = {shard.name: sha256(shard.read_bytes()) for shard in shards}
+    write_atomically(folder / "manifest.json", to_json({**head, "shards": hashes}).encode())
+    return folder
+
+
+def read_predictions(bank: Bank, name: str) -> Predictions:
+    """The evidence of one geometry, checked against the bank and against its own hashes."""
+    folder = bank.path / "evidence" / name
+    if not (folder / "manifest.json").exists():
+        raise DjepaError(
+            f"{bank.path} has no evidence of '{name}'. "
+            f"Make it: djepa predict {bank.path} --geometry {name}"
+        )
+    manifest = json.loads((folder / "manifest.json").read_text())
+    if manifest["bank"] != bank.hash:
+        raise DjepaError(f"{folder} belongs to another bank. Remove it and predict again.")
+    parts = []
+    for shard, expected in sorted(manifest["shards"].items()):
+        data = (folder / shard).read_bytes()
+        if sha256(data) != expected:
+            raise DjepaError(f"{folder / shard} is damaged. Remove {folder} and predict again.")
+        parts.append(load(data))
+    arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return Predictions(**arrays, weights=manifest["weights"])
+
+
+def _shard(bank: Bank, geometry: Geometry, rows: slice, device: str) -> bytes:
+    p = predict(geometry, bank.world().shape, bank.decisions, rows, device)
+    arrays = {
+        "cost": p.cost.cpu().numpy().astype(np.float32),
+        "goal": p.goal.cpu().numpy().astype(np.float16),
+        "futures": p.futures.cpu().numpy().astype(np.float16),
+    }
+    return bytes(save(arrays))
+
+
+def _claim(folder: Path, head: dict[str, Any]) -> None:
+    """Refuse to mix evidence of other weights or another bank into the folder."""
+    mark = folder / "head.json"
+    if mark.exists() and json.loads(mark.read_text()) != head:
+        raise DjepaError(f"{folder} holds evidence of other weights or another bank. Remove it.")
+    write_atomically(mark, to_json(head).encode())

@@ -1,0 +1,19 @@
+"""Conformance checks for anyone's world and anyone's geometry."""
+
+from typing import TYPE_CHECKING, Any
+
+from djepa.testing.world import PROMISES, BrokenPromiseError, check_world
+
+if TYPE_CHECKING:
+    from djepa.testing.geometry import check_geometry
+
+__all__ = ["PROMISES", "BrokenPromiseError", "check_geometry", "check_world"]
+
+
+def __getattr__(name: str) -> Any:
+    """`check_geometry` needs torch, which loads when somebody asks for it."""
+    if name == "check_geometry":
+        from djepa.testing.geometry import check_geometry
+
+        return check_geometry
+    raise AttributeError(name)
