@@ -256,6 +256,6 @@ def _panel(axes: Any, s: PoolStats, families: list[str]) -> None:
         axes.text(end + 1.5, y, label, va="center", color="black", fontsize=9)
     axes.set_yticks(places, names)
     axes.set(xlim=(0, 112), xticks=range(0, 101, 25), xlabel="success, %")
-    axes.set_title(f"{s.config.profile}: {s.starts} starts, {s.candidates} candidates", loc="left")
+    axes.set_title(f"{s.name}: {s.starts} starts, {s.candidates} candidates", loc="left")
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
