@@ -1,8 +1,12 @@
 """Engines give every item's result once, whatever happens to the workers."""
 
 import os
+import shutil
 import signal
+import socket
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -87,3 +91,57 @@ def test_ray_writes_the_same_bank(small_bank: Bank, tmp_path: Path) -> None:
         for record in block["files"].values():
             ours = (bank.path / record["file"]).read_bytes()
             assert ours == (small_bank.path / record["file"]).read_bytes()
+
+
+def wait_for_port(port: int) -> None:
+    for _ in range(300):
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError("the cluster did not start")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_running_cluster_is_joined_by_address(small_bank: Bank, tmp_path: Path) -> None:
+    """A cluster of its own process, as on another machine; the same bytes come back."""
+    port, scratch = 20000 + os.getpid() % 20000, tempfile.mkdtemp(prefix="r")  # sockets: short path
+    environment = {**os.environ, "RAY_AUTH_MODE": "disabled", "RAY_TMPDIR": scratch}
+    ray = str(Path(sys.executable).with_name("ray"))
+    head = ["start", "--head", f"--port={port}", "--num-cpus=1", "--include-dashboard=false"]
+    cluster = subprocess.Popen(
+        [ray, *head, "--block"],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        wait_for_port(port)
+        size = ["--starts", "10", "--block", "4", "--out", str(tmp_path / "bank")]
+        where = ["--engine", "ray", "--address", f"127.0.0.1:{port}"]
+        command = [sys.executable, "-m", "djepa", "collect", "push", *size, *where]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    finally:
+        os.killpg(cluster.pid, signal.SIGKILL)
+        cluster.wait()
+        shutil.rmtree(scratch, ignore_errors=True)
+    assert Bank(tmp_path / "bank").hash == small_bank.hash
+
+
+def die_four_times(item: tuple[int, str]) -> int:
+    number, folder = item
+    mark = Path(folder) / str(number)
+    if number % 2 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(0.05)
+    return number
+
+
+def test_deaths_with_progress_between_them_are_forgiven(tmp_path: Path) -> None:
+    items = [(key, (key, str(tmp_path))) for key in range(12)]
+    assert dict(LocalEngine(2).map(die_four_times, items)) == {key: key for key in range(12)}
+    assert len(list(tmp_path.iterdir())) == 6

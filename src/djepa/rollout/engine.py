@@ -153,7 +153,10 @@ class RayEngine:
             )
         except (ConnectionError, ValueError, RuntimeError, ImportError) as error:
             where = f"the Ray cluster at {address}" if address else "a local Ray"
-            raise DjepaError(f"Cannot join {where}: {error}") from None
+            raise DjepaError(
+                f"Cannot join {where}: {error}. If it authenticates by token, set "
+                "RAY_AUTH_MODE=token here too; RAY_AUTH_MODE=disabled if it does not."
+            ) from None
         return True
 
 

@@ -7,7 +7,7 @@ B recorded states per candidate (one every five controls).
 
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -72,12 +72,6 @@ class CollectConfig:
             raise DjepaError(
                 f"A decoy pool needs 2 to 16 centres and fewer shuffles than candidates a centre; "
                 f"got {self.centres} centres, {self.shuffles} shuffles, {each} candidates each."
-            )
-        preset = PROFILES.get(self.profile)
-        if preset is not None and preset.horizon != self.horizon:
-            raise DjepaError(
-                f"Profile '{self.profile}' is published for {preset.horizon} controls, "
-                f"not {self.horizon}. Use --horizon {preset.horizon}, or the decoy profile."
             )
 
     @property
@@ -212,8 +206,9 @@ def make_pool(config: CollectConfig, centres: Array, seed: int) -> Pool:
         mix = per_centre(each, config.shuffles)
         return decoy_pool(centres, seed, mix, keep=config.candidates)
     # `visual-shape` takes displacements in pixels, as its recordings do.
-    scale = np.float32(ACTION_SCALE if PROFILES[config.profile].scale != 1 else 1)
-    return control_pool(centres[0] * scale, seed, config.profile)
+    preset = replace(PROFILES[config.profile], horizon=config.horizon)
+    scale = np.float32(ACTION_SCALE if preset.scale != 1 else 1)
+    return control_pool(centres[0] * scale, seed, preset)
 
 
 def _reference(pool: Pool, segments: Array) -> Array:
