@@ -88,7 +88,6 @@ class Trainer:
         self.model = GEOMETRIES[config.geometry](SIZES[config.size]).to(self.device)
         self.random = torch.Generator(self.device)
         self.began = time.monotonic()
-        self.journal = (out / "log.jsonl").open("a")
 
     def run(self) -> LeWM:
         """Both phases; returns the model that selected best on the development starts."""
@@ -106,8 +105,8 @@ class Trainer:
     def say(self, **entry: Any) -> None:
         """One line of the log."""
         entry = {"seconds": round(time.monotonic() - self.began, 1), **entry}
-        self.journal.write(json.dumps(entry) + "\n")
-        self.journal.flush()
+        with (self.out / "log.jsonl").open("a") as log:
+            log.write(json.dumps(entry) + "\n")
         print(json.dumps(entry), flush=True)
 
     def _joint_phase(self, seconds: float) -> None:

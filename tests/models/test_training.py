@@ -1,0 +1,243 @@
+"""Training end to end at the smallest size: real physics, real frames, real steps."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file
+
+from djepa.bank.read import Bank
+from djepa.errors import DjepaError
+from djepa.evaluate.quality import (
+    choose,
+    joint_failures,
+    quality,
+    quality_markdown,
+    within_start_spearman,
+)
+from djepa.models import episodes, train
+from djepa.models.lewm import SIZES, LeWM, LeWMConfig
+from djepa.models.objectives import draw, lewm_loss, one_step, open_loop, sigreg, temporal_distance
+from djepa.models.predict import predict
+from djepa.models.predictions import predict_bank, read_predictions
+from djepa.models.step import Step
+from djepa.models.tdjepa import TDJEPA
+from djepa.models.train import TrainConfig, Trainer
+from djepa.models.weights import (
+    card,
+    load_geometry,
+    read_card,
+    save_geometry,
+    weights_hash,
+)
+from djepa.worlds.push import PushWorld
+
+TINY = LeWMConfig(
+    image=28,
+    patch=14,
+    width=24,
+    depth=1,
+    heads=3,
+    hidden=48,
+    latent=16,
+    projector=32,
+    predictor_depth=1,
+    predictor_heads=2,
+    predictor_head=8,
+    predictor_hidden=32,
+    dropout=0.0,
+)
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Shards of 16 episodes, already simulated, and tiny nets."""
+    monkeypatch.setattr(episodes, "SHARD", 16)
+    monkeypatch.setitem(SIZES, "small", TINY)
+    for shard in episodes.plan_shards(tmp_path / "episodes", 32, 0, ("T",)):
+        shard.folder.mkdir(exist_ok=True)
+        episodes.simulate(shard)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def model() -> LeWM:
+    torch.manual_seed(0)
+    net = LeWM(TINY).eval()
+    for parameter in net.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    return net.requires_grad_(False)
+
+
+def test_episodes_are_what_the_world_does(tiny: Path) -> None:
+    arrays = load_file(tiny / "episodes/episodes-00000.safetensors")
+    world, states, controls = PushWorld(), arrays["states"], arrays["controls"]
+    assert states.shape == (16, 81, 10)
+    assert np.array_equal(states[0, 0], states[3, 0])  # a group shares its start
+    assert not np.array_equal(states[0, 0], states[4, 0])
+    assert (np.abs(controls) <= 1).all()
+    moved = np.abs(np.diff(states[..., 2:4], axis=1)).max(axis=(1, 2)) > 1
+    assert moved.mean() > 0.5
+    # States are kept in float32, so a replay from them starts a rounding away.
+    again = world.execute(states[1, 0].astype(np.float64), controls[1:2])
+    assert np.allclose(again[0, :8, :2], states[1, :8, :2], atol=1e-2)
+
+
+@pytest.mark.parametrize("geometry", ["lewm", "tdjepa"])
+def test_both_phases_run_and_the_result_is_a_geometry(geometry: str, tiny: Path) -> None:
+    config = TrainConfig(geometry, minutes=0.04, episodes=32, shrink=64, development=8)
+    trainer = Trainer(config, tiny / "out", tiny / "episodes")
+    trained = trainer.run()
+    assert trained.name == geometry
+    log = [json.loads(line) for line in (tiny / "out/log.jsonl").read_text().splitlines()]
+    assert {entry["phase"] for entry in log} == {"joint", "predictor"}
+    assert all(np.isfinite(entry["loss"]) for entry in log if "loss" in entry)
+    frozen = trainer.model.encoder.embed.weight
+    assert not frozen.requires_grad
+    assert torch.equal(frozen, trained.encoder.embed.weight)
+
+
+def test_windows_and_cached_windows_agree(tiny: Path) -> None:
+    """The cache holds the latents of the frames that the joint phase would draw."""
+    config = TrainConfig("lewm", minutes=0.01, episodes=32, shrink=64, development=8)
+    trainer = Trainer(config, tiny / "out", tiny / "episodes")
+    trainer.episodes.refresh(least=32)
+    trainer.model.eval()
+    cache = train.Cache(trainer)
+    latents, blocks, *_ = cache.windows(0)
+    trainer.random.manual_seed(0)
+    assert latents.shape == (64, 4, 16)
+    assert blocks.shape == (64, 3, 10)
+    row, phase = 7, 7 % 5
+    states = trainer.episodes.states[row, phase : phase + 80 : 5]
+    from djepa.models.predict import encode_states
+
+    direct = encode_states(trainer.model, trainer.shape, states)
+    assert torch.allclose(direct, cache._latents[row].float(), atol=2e-3)
+    controls = trainer.episodes.controls[row, phase : phase + 75]
+    assert torch.allclose(trainer.model.blocks(controls), cache._blocks[row])
+
+
+def test_bad_training_requests() -> None:
+    with pytest.raises(DjepaError, match="Did you mean 'lewm'"):
+        TrainConfig("lewn")
+    with pytest.raises(DjepaError, match="Did you mean 'small'"):
+        TrainConfig(size="smal")
+    with pytest.raises(DjepaError, match="minutes must be above 0"):
+        TrainConfig(minutes=0)
+    if not torch.cuda.is_available():
+        with pytest.raises(DjepaError, match="No CUDA device"):
+            TrainConfig(device="cuda")
+
+
+def test_a_step_learns_and_averages() -> None:
+    torch.manual_seed(0)
+    net = LeWM(TINY)
+    for part in (net.encoder, net.projector):
+        part.eval().requires_grad_(False)
+    random = torch.Generator().manual_seed(0)
+    latents, blocks = torch.randn(64, 4, 16), torch.randn(64, 3, 10)
+    draws = draw(64, 4, 16, random)
+    step = Step(lambda z, b: lewm_loss(net, z, b, draws, False), net, 3e-3, 0.0, keep=0.5)
+    before = one_step(net, latents, blocks, detach=True).item()
+    for i in range(60):
+        step((latents, blocks), 0.1 + i / 100)
+    assert one_step(net, latents, blocks, detach=True).item() < 0.7 * before
+    averaged = dict(step.average().named_parameters())
+    moved = dict(net.named_parameters())
+    assert torch.equal(averaged["encoder.token"], moved["encoder.token"])
+    assert not torch.equal(averaged["pred_proj.up.weight"], moved["pred_proj.up.weight"])
+
+
+def test_sigreg_is_least_for_a_standard_normal() -> None:
+    random = torch.Generator().manual_seed(0)
+    normal = torch.empty(2048, 1, 8).normal_(generator=random)
+    directions = draw(4, 2, 8, random).directions
+    values = [
+        sigreg(normal * scale + shift, directions)
+        for scale, shift in [(1, 0), (2, 0), (0.5, 0), (1, 1), (0, 0)]
+    ]
+    assert min(values) == values[0]
+    assert values[0] < 2
+
+
+def test_losses_by_hand() -> None:
+    """With a predictor that answers zero, errors are mean squares of the targets."""
+    net = TDJEPA(TINY).eval()
+    net.predict = lambda latents, blocks: torch.zeros_like(latents)  # type: ignore[method-assign]
+    latents, blocks = torch.arange(2 * 8 * 16.0).view(2, 8, 16) / 100, torch.zeros(2, 7, 10)
+    assert torch.isclose(one_step(net, latents, blocks, True), latents[:, 1:4].square().mean())
+    assert torch.isclose(open_loop(net, latents, blocks), latents[:, 3:].square().mean())
+    pairs = torch.tensor([[0, 6], [3, 5], [1, 1]])  # from 0 to 3; from 6, beyond the end, to 7
+    d = net.distance
+    fit = torch.nn.functional.smooth_l1_loss(
+        torch.stack([d(latents[0, 0], latents[0, 3]), d(latents[1, 6], latents[1, 7])]),
+        torch.tensor([3.0, 1.0]),
+    )
+    far = [7 - d(latents[0, 0], latents[1, 1]), 7 - d(latents[1, 6], latents[0, 1])]
+    expected = fit + torch.stack(far).relu().mean()
+    assert torch.isclose(temporal_distance(net, latents, pairs), expected)
+
+
+def test_weights_round_trip_and_damage_is_named(model: LeWM, tmp_path: Path) -> None:
+    folder = tmp_path / "weights"
+    save_geometry(model, folder, card({"seed": 1}, model, "djepa train", {"native": 0.5}))
+    loaded = load_geometry(folder)
+    assert not loaded.training
+    for name, tensor in model.state_dict().items():
+        assert torch.allclose(loaded.state_dict()[name].float(), tensor.float(), atol=1e-3)
+    assert read_card(folder)["metrics"] == {"native": 0.5}
+    before = weights_hash(folder)
+    data = bytearray((folder / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(data)
+    with pytest.raises(DjepaError, match=r"model\.safetensors is damaged"):
+        load_geometry(folder)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(DjepaError, match=r"model\.safetensors is missing"):
+        load_geometry(folder)
+    assert weights_hash(folder) == before
+    with pytest.raises(DjepaError, match="Unknown weights"):
+        load_geometry(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DjepaError, match="no finished weights"):
+        load_geometry(tmp_path / "empty")
+
+
+def test_evidence_is_bound_to_bank_and_weights(model: LeWM, bank_copy: Path) -> None:
+    bank = Bank(bank_copy)
+    folder = predict_bank(bank, model, "abc")
+    held = read_predictions(bank, "lewm")
+    direct = predict(model, PushWorld().shape, bank.decisions)
+    assert np.allclose(held.cost, direct.cost.numpy(), rtol=1e-5)
+    assert held.futures.shape == (10, 63, 5, 16)
+    assert Bank(bank_copy).hash == bank.hash  # evidence lies beside the bank, not in it
+    with pytest.raises(DjepaError, match="other weights"):
+        predict_bank(bank, model, "xyz")
+    with pytest.raises(DjepaError, match="djepa predict"):
+        read_predictions(bank, "tdjepa")
+    shard = folder / "block-000001.safetensors"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"x")
+    with pytest.raises(DjepaError, match="damaged"):
+        read_predictions(bank, "lewm")
+
+
+def test_quality_counts_what_it_says(model: LeWM, small_bank: Bank) -> None:
+    result = quality(model, small_bank, batch=4)
+    assert result.oracle == 1.0
+    assert result.random == pytest.approx(small_bank.outcomes.success.mean())
+    assert len(result.picks) == 10
+    assert result.native == pytest.approx(np.mean(result.picks))
+    assert np.allclose(joint_failures([result, result]), 1 - result.native)
+    assert "realised latent cost" in quality_markdown([result])
+
+
+def test_choices_and_correlations_by_hand() -> None:
+    cost = np.array([[2.0, 1.0, 1.0], [3.0, 2.0, 1.0]])
+    ids = np.array([[7, 9, 2], [1, 2, 3]])
+    assert choose(cost, ids).tolist() == [2, 2]
+    realised = np.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
+    assert within_start_spearman(cost[1:], realised[1:], ids[1:], 3) == pytest.approx(-1.0)
+    assert within_start_spearman(realised, realised, ids, 2) == pytest.approx(1.0)
