@@ -120,6 +120,14 @@ def test_drops_that_do_not_add_up_are_named(bank_copy: Path) -> None:
         list(check_bank(bank_copy))
 
 
+def test_a_manifest_that_points_elsewhere_is_refused(bank_copy: Path) -> None:
+    manifest = json.loads((bank_copy / "manifest.json").read_text())
+    manifest["blocks"][0]["files"]["outcome"]["file"] = "../elsewhere"
+    (bank_copy / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DjepaError, match="does not list the shards"):
+        Bank(bank_copy)
+
+
 @pytest.mark.parametrize("change", [{"config": None}, {"config": {"speed": 1}}, {"blocks": [1]}])
 def test_a_manifest_of_another_make_is_refused(change: dict[str, Any], bank_copy: Path) -> None:
     manifest = json.loads((bank_copy / "manifest.json").read_text())

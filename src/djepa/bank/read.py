@@ -13,7 +13,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from djepa.bank.schema import FORMAT, JOURNAL, KINDS, MANIFEST, SCHEMA, Arrays, decode, sha256
+from djepa.bank.schema import (
+    FORMAT,
+    JOURNAL,
+    KINDS,
+    MANIFEST,
+    SCHEMA,
+    Arrays,
+    decode,
+    sha256,
+    shard_name,
+)
 from djepa.errors import DjepaError
 from djepa.rollout.execute import CollectConfig
 from djepa.worlds.behaviours import BEHAVIOURS
@@ -122,8 +132,13 @@ class Bank:
         return {name: np.concatenate([shard[name] for shard in shards]) for name in shards[0]}
 
     def _check_files(self) -> None:
-        """Listed files exist in full length; nothing else is among them."""
+        """Listed files exist in full length; nothing else is among them, and none lies outside."""
         listed = {record["file"]: record["bytes"] for record in self._records}
+        blocks = range(self.config.blocks)
+        if set(listed) != {shard_name(kind, block) for kind in KINDS for block in blocks}:
+            raise DjepaError(
+                f"{self.path / MANIFEST} does not list the shards of its configuration."
+            )
         for name, size in listed.items():
             file = self.path / name
             if not file.is_file():

@@ -40,8 +40,8 @@ def progress(what: str, unit: str) -> Iterator[Tick]:
     """A progress bar with an ETA, or a line now and then when the output is not a terminal."""
     if sys.stdout.isatty():
         with _bar() as bar:
-            task = bar.add_task(f"{what} ({unit})", total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
+            task = bar.add_task(f"{what} ({unit})", total=None, visible=False)  # until it begins
+            yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
         return
     yield _Lines(what, unit)
 
