@@ -13,7 +13,8 @@ class MissingExtraError(DjepaError, ImportError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(
-            f"{what} needs the extra '{extra}'. Install it: pip install 'djepa[{extra}]'"
+            f"{what} needs the extra '{extra}': pip install 'djepa[{extra}]', or in a clone "
+            f"pip install -c constraints.txt -e '.[{extra}]'"
         )
 
 

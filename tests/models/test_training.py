@@ -99,6 +99,24 @@ def test_both_phases_run_and_the_result_is_a_geometry(geometry: str, tiny: Path)
     assert torch.equal(frozen, trained.encoder.embed.weight)
 
 
+def test_a_trained_encoder_can_be_taken_over(tiny: Path) -> None:
+    torch.manual_seed(1)
+    source = LeWM(TINY).eval()
+    save_geometry(source, tiny / "source", card({}, source, "", {}))
+    config = TrainConfig(
+        "tdjepa",
+        minutes=0.01,
+        episodes=32,
+        shrink=64,
+        development=8,
+        encoder=str(tiny / "source"),
+    )
+    trained = Trainer(config, tiny / "out", tiny / "episodes").run()
+    halved = source.encoder.embed.weight.half().float()
+    assert torch.equal(trained.encoder.embed.weight, halved)
+    assert "joint" not in (tiny / "out/log.jsonl").read_text()
+
+
 def test_windows_and_cached_windows_agree(tiny: Path) -> None:
     """The cache holds the latents of the frames that the joint phase would draw."""
     config = TrainConfig("lewm", minutes=0.01, episodes=32, shrink=64, development=8)

@@ -35,6 +35,8 @@ class Train:
     """Seed of the initial weights and of the batches."""
     device: str = "cuda"
     """cuda or cpu."""
+    encoder: str = ""
+    """Weights whose trained encoder to take as it is; all the time then goes to the predictor."""
     data: Path | None = None
     """Folder where `djepa simulate` puts episodes; without it this run simulates its own."""
     rate: float = 5e-4
@@ -57,7 +59,17 @@ class Train:
 
         if self.world != "push":
             raise unknown_name("world", self.world, ["push"])
-        names = ("geometry", "size", "shape", "minutes", "joint", "episodes", "seed", "device")
+        names = (
+            "geometry",
+            "size",
+            "shape",
+            "minutes",
+            "joint",
+            "episodes",
+            "seed",
+            "device",
+            "encoder",
+        )
         config = TrainConfig(
             **{n: getattr(self, n) for n in names}, rate=self.rate, shrink=self.shrink
         )

@@ -27,7 +27,7 @@ from djepa.models.objectives import Draws, draw, lewm_loss, tdjepa_loss
 from djepa.models.predict import encode_states, observe, predict
 from djepa.models.protocol import STRIDE
 from djepa.models.step import Step
-from djepa.models.weights import GEOMETRIES
+from djepa.models.weights import GEOMETRIES, load_geometry
 from djepa.rollout.engine import LocalEngine
 from djepa.rollout.execute import CollectConfig
 from djepa.seeds import seed_for
@@ -58,6 +58,7 @@ class TrainConfig:
     decay: float = 1e-3
     shrink: int = 1  # divides the batches, for a small machine
     development: int = 256  # starts that choose the checkpoint
+    encoder: str = ""  # weights whose encoder is taken as it is: no joint phase then
 
     def __post_init__(self) -> None:
         if self.geometry not in RECIPES:
@@ -95,12 +96,23 @@ class Trainer:
         controls = self.episodes.controls.flatten(0, 1)
         self.model.action_mean.copy_(controls.mean(0))
         self.model.action_std.copy_(controls.std(0))
-        total = self.config.minutes * 60
-        self._joint_phase(total * self.config.joint)
-        model = self._predictor_phase(total * (1 - self.config.joint))
+        total, joint = self.config.minutes * 60, 0.0 if self.config.encoder else self.config.joint
+        if joint:
+            self._joint_phase(total * joint)
+        else:
+            self._take_encoder()
+        model = self._predictor_phase(total * (1 - joint))
         if self.simulation is not None:
             self.simulation.close()
         return model.eval()
+
+    def _take_encoder(self) -> None:
+        """Encoder and projector of other weights, and the action statistics that go with them."""
+        other = load_geometry(self.config.encoder, self.device)
+        if other.config != self.model.config:
+            raise DjepaError(f"The encoder of {self.config.encoder} has another size.")
+        self.model.encoder.load_state_dict(other.encoder.state_dict())
+        self.model.projector.load_state_dict(other.projector.state_dict())
 
     def say(self, **entry: Any) -> None:
         """One line of the log."""

@@ -61,10 +61,10 @@ class CollectConfig:
             raise DjepaError("The split needs a name, such as fit.")
         if self.behaviour not in (*BEHAVIOURS, MIXED):
             raise unknown_name("behaviour", self.behaviour, (*BEHAVIOURS, MIXED))
-        self._check_horizon()
+        self._check_pool()
         PushWorld(self.shape, self.rule)
 
-    def _check_horizon(self) -> None:
+    def _check_pool(self) -> None:
         if self.horizon % CONTEXT_STRIDE:
             raise DjepaError(f"The horizon must be a multiple of 5 controls, got {self.horizon}.")
         each = -(-self.candidates // max(1, self.centres))
