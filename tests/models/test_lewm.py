@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from djepa.errors import DjepaError
 from djepa.models.lewm import PAPER, SMALL, LeWM, LeWMConfig
+from djepa.models.nets import attend_few
 from djepa.models.public import load_public_lewm, rename_public
 from djepa.models.tdjepa import TDJEPA, PlanningCost, Quasimetric
 from djepa.testing import BrokenPromiseError, check_geometry
@@ -68,6 +69,14 @@ def test_public_weights_give_the_public_rollouts(spelling: Any) -> None:
     assert torch.allclose(z[:, 3], GOLDEN["goal"], atol=1e-5)
     futures = model.rollout(z[:, :3], GOLDEN["history"], GOLDEN["candidates"])
     assert torch.allclose(futures, GOLDEN["futures"], atol=1e-5)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_over_few_tokens_is_attention(causal: bool) -> None:
+    random = torch.Generator().manual_seed(0)
+    q, k, v = torch.empty(3, 5, 2, 3, 8).normal_(generator=random)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    assert torch.allclose(attend_few(q, k, v, causal), expected, atol=1e-6)
 
 
 def test_foreign_and_missing_tensors_are_named() -> None:
