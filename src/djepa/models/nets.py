@@ -7,12 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-
 FEW = 4  # tokens; below, tiles made for long sequences are nearly all padding
 
 
 def attend_few(q: Tensor, k: Tensor, v: Tensor, causal: bool, dropout: float = 0.0) -> Tensor:
-    """Attention over a handful of tokens, (B, heads, T, head) each, as plain elementwise products."""
+    """Attention over a handful of tokens, (B, heads, T, head) each, as elementwise products."""
     scores = (q[:, :, :, None] * k[:, :, None]).sum(-1) * q.shape[-1] ** -0.5
     if causal:
         later = torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1)
