@@ -1,5 +1,6 @@
 """Files that are whole or not there, and errors that name them."""
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -49,7 +50,9 @@ def naming(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        advice = "Make room" if full else "Choose another place"
         raise DjepaError(
-            f"Cannot write {path}: {reason}. What was finished is kept; make room or choose "
-            "another place, then run the same command again."
+            f"Cannot write {path}: {reason}. {advice} and run the same command again; what was "
+            "finished is kept."
         ) from None

@@ -132,8 +132,39 @@ def test_a_manifest_that_points_elsewhere_is_refused(bank_copy: Path) -> None:
 def test_a_manifest_of_another_make_is_refused(change: dict[str, Any], bank_copy: Path) -> None:
     manifest = json.loads((bank_copy / "manifest.json").read_text())
     (bank_copy / "manifest.json").write_text(json.dumps({**manifest, **change}))
-    with pytest.raises(DjepaError, match="describes no bank"):
+    with pytest.raises(DjepaError, match=r"describes no bank|does not describe a block"):
         Bank(bank_copy)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda m: m["blocks"][0].update(candidates=99),
+        lambda m: m["blocks"][0].update(starts=7),
+        lambda m: m["config"].update(profile="cem"),
+        lambda m: m.update(source={"a": 1}),
+        lambda m: (m["blocks"][2]["drops"].update(wall=99), m["drops"].update(wall=0)),
+        lambda m: m["config"].update(starts=10**9),
+        lambda m: m["config"].update(starts=10.0),
+        lambda m: m.pop("drops"),
+        lambda m: m.pop("versions"),
+        lambda m: m["blocks"][1].pop("candidates"),
+        lambda m: m["blocks"][1]["files"]["outcome"].pop("bytes"),
+    ],
+)
+def test_no_edit_of_the_manifest_passes(edit: Callable[[Any], Any], bank_copy: Path) -> None:
+    manifest = json.loads((bank_copy / "manifest.json").read_text())
+    edit(manifest)
+    (bank_copy / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DjepaError):
+        list(check_bank(bank_copy, sample=1))
+
+
+def test_other_versions_are_told_even_where_the_bits_agree(bank_copy: Path) -> None:
+    manifest = json.loads((bank_copy / "manifest.json").read_text())
+    manifest["versions"]["numpy"] = "1.0"
+    (bank_copy / "manifest.json").write_text(json.dumps(manifest))
+    assert any("recorded with" in line for line in check_bank(bank_copy, sample=1))
 
 
 @pytest.mark.parametrize("kind", ["decision", "outcome", "provenance"])

@@ -183,6 +183,38 @@ def test_a_foreign_folder_is_refused_and_untouched(tmp_path: Path) -> None:
     assert files(folder) == before
 
 
+def test_somebody_elses_config_is_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    before = files(tmp_path)
+    with pytest.raises(DjepaError, match="not empty and not a bank"):
+        collect(tmp_path, SMALL, LocalEngine(1))
+    assert files(tmp_path) == before
+
+
+def test_killed_in_the_first_moment(small_bank: Bank, tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    (tmp_path / "config.json.part").write_text("{")
+    bank = collect(tmp_path, SMALL, LocalEngine(1))
+    assert bank.hash == small_bank.hash
+
+
+def test_shards_that_never_reached_the_journal_are_swept(small_bank: Bank, tmp_path: Path) -> None:
+    with BankWriter(tmp_path, replace(SMALL, starts=40), versions()).opened() as writer:
+        writer.write(7, run_block(BlockWork(SMALL, 0)))
+    (tmp_path / "journal.jsonl").unlink()
+    assert collect(tmp_path, SMALL, LocalEngine(1)).hash == small_bank.hash
+    assert files(tmp_path).keys() == files(small_bank.path).keys()
+
+
+def test_nobody_listening_does_not_stop_the_work(tmp_path: Path) -> None:
+    arguments = ["collect", "--starts", "4", "--block", "2", "--workers", "1", "--out", "bank"]
+    command = [sys.executable, "-m", "djepa", *arguments]
+    with Path("/dev/full").open("w") as full:
+        subprocess.run(command, stdout=full, stderr=subprocess.PIPE, cwd=tmp_path)
+    assert len(Bank(tmp_path / "bank")) == 4
+
+
 def test_a_folder_claimed_in_vain_can_be_used_again(small_bank: Bank, tmp_path: Path) -> None:
     with BankWriter(tmp_path, replace(SMALL, seed=9), versions()).opened():
         pass  # nothing was recorded

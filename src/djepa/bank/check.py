@@ -22,6 +22,8 @@ def check_bank(path: Path | str, sample: int = 200, seed: int = 0) -> Iterator[s
     yield f"files: {3 * len(bank.manifest['blocks'])} shards, all listed, none foreign"
     _check_shards(bank)
     yield f"shards: SHA-256, names, dtypes, shapes as recorded (schema {bank.manifest['schema']})"
+    if _other_versions(bank):
+        yield f"versions:{_other_versions(bank)} The bits below were still found equal."
     _check_starts(bank)
     yield f"starts: {len(bank)} identities recomputed, all different (split '{bank.split}')"
     _check_candidates(bank)
@@ -58,6 +60,21 @@ def _check_shards(bank: Bank) -> None:
     rows = {len(bank.decisions.state), len(bank.outcomes.success), len(bank.provenance.draws)}
     if rows != {len(bank)}:
         raise DjepaError(f"{bank.path}: shards hold {rows} starts, the manifest {len(bank)}.")
+    searched = bank.config.profile not in PROFILE_NAMES
+    if searched != (bank.manifest.get("source") is not None):
+        raise DjepaError(
+            f"{bank.path}: profile '{bank.config.profile}' does not go with its source."
+        )
+    first, K = 0, bank.decisions.candidate_ids.shape[1]
+    for number, block in enumerate(bank.manifest["blocks"]):
+        draws = bank.provenance.draws[first : first + len(bank.config.members(number))]
+        first += len(draws)
+        told = (block["starts"], block["candidates"], sum(block["drops"].values()))
+        if told != (len(draws), K, int((draws - 1).sum())):
+            raise DjepaError(
+                f"{bank.path}: the manifest says {told} starts, candidates and drops of block "
+                f"{number}; its shards say {(len(draws), K, int((draws - 1).sum()))}."
+            )
 
 
 def _check_starts(bank: Bank) -> None:

@@ -20,6 +20,7 @@ from djepa.bank.schema import (
     MANIFEST,
     SCHEMA,
     Arrays,
+    check_entry,
     decode,
     sha256,
     shard_name,
@@ -77,11 +78,15 @@ class Bank:
         self.manifest = _read_manifest(self.path)
         try:
             self.config = CollectConfig(**self.manifest["config"])
-            self._records = [r for b in self.manifest["blocks"] for r in b["files"].values()]
+            blocks = list(self.manifest["blocks"])
+            dict(self.manifest["drops"]), dict(self.manifest["versions"])
         except (KeyError, TypeError, AttributeError) as error:
             raise DjepaError(
                 f"{self.path / MANIFEST} describes no bank that this version reads ({error})."
             ) from None
+        for i, entry in enumerate(blocks):
+            check_entry(self.path / MANIFEST, f"block {i}", entry)
+        self._records = [record for entry in blocks for record in entry["files"].values()]
         self.hash = sha256((self.path / MANIFEST).read_bytes())
         self._check_files()
 
@@ -134,8 +139,9 @@ class Bank:
     def _check_files(self) -> None:
         """Listed files exist in full length; nothing else is among them, and none lies outside."""
         listed = {record["file"]: record["bytes"] for record in self._records}
-        blocks = range(self.config.blocks)
-        if set(listed) != {shard_name(kind, block) for kind in KINDS for block in blocks}:
+        blocks = range(len(self.manifest["blocks"]))
+        named = {shard_name(kind, block) for kind in KINDS for block in blocks}
+        if self.config.blocks != len(blocks) or set(listed) != named:
             raise DjepaError(
                 f"{self.path / MANIFEST} does not list the shards of its configuration."
             )

@@ -92,6 +92,21 @@ def decode(path: Path, kind: str, expected: str | None) -> Arrays:
     return arrays
 
 
+def check_entry(file: Path, where: str, entry: Any) -> None:
+    """What is recorded of one block: starts, candidates, drops, and its three shards."""
+    try:
+        counts = [entry["starts"], entry["candidates"], *entry["drops"].values()]
+        records = [entry["files"][kind] for kind in KINDS]
+        counts += [record["bytes"] for record in records]
+        names = [record[key] for record in records for key in ("file", "sha256")]
+        sound = len(entry["files"]) == len(KINDS) and all(type(n) is int for n in counts)
+        sound = sound and all(type(name) is str for name in names)
+    except (KeyError, TypeError, AttributeError):
+        sound = False
+    if not sound:
+        raise DjepaError(f"{file} is damaged in {where}: it does not describe a block.")
+
+
 def check_layout(path: Path, kind: str, arrays: Arrays) -> None:
     """Names, dtypes and shapes of a shard; letters must agree within it."""
     layout, sizes = LAYOUT[kind], dict[str, int]()

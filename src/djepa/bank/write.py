@@ -21,6 +21,7 @@ from djepa.bank.schema import (
     LOCK,
     MANIFEST,
     SCHEMA,
+    check_entry,
     check_layout,
     encode,
     sha256,
@@ -112,7 +113,8 @@ class BankWriter:
         self.complete = manifest.exists()
         if self.complete:
             self._compare(manifest)
-            for entry in json.loads(manifest.read_text())["blocks"]:
+            for i, entry in enumerate(json.loads(manifest.read_text()).get("blocks", [{}])):
+                check_entry(manifest, f"block {i}", entry)
                 self._verify(entry)
             return
         begun = journal.exists() and journal.stat().st_size > 0
@@ -127,11 +129,21 @@ class BankWriter:
         for number, entry in _read_journal(journal):
             self._verify(entry)
             self.done[number] = entry
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove shards of our own that were written but never entered in the journal."""
+        known = {r["file"] for entry in self.done.values() for r in entry["files"].values()}
+        for kind in KINDS:
+            for shard in (self.path / kind).glob("block-*.safetensors"):
+                if f"{kind}/{shard.name}" not in known:
+                    shard.unlink()
 
     def _refuse_strangers(self) -> None:
         """A folder is ours if it is empty or says so; anything else in it is somebody's."""
-        ours = any((self.path / name).exists() for name in (MANIFEST, CONFIG))
-        if not ours and any(file.name != LOCK for file in self.path.iterdir()):
+        ours = any(_says_bank(self.path / name) for name in (MANIFEST, CONFIG))
+        begun = (LOCK, CONFIG + TEMPORARY)  # all that a kill in the first moment leaves
+        if not ours and any(file.name not in begun for file in self.path.iterdir()):
             raise DjepaError(
                 f"{self.path} is not empty and not a bank. Nothing was changed; "
                 "choose another --out."
@@ -154,6 +166,13 @@ class BankWriter:
                 f"{self.path} holds a bank of another configuration ({changes}). "
                 "Nothing was changed; choose another --out."
             )
+
+
+def _says_bank(file: Path) -> bool:
+    try:
+        return bool(json.loads(file.read_text())["format"] == FORMAT)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def _flat(head: dict[str, Any]) -> dict[str, Any]:
@@ -189,7 +208,8 @@ def _append(journal: Path, line: str) -> None:
 
 
 def _read_journal(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    text = path.read_text(errors="replace") if path.exists() else ""
+    lines = text.splitlines(keepends=True)
     if lines and not lines[-1].endswith("\n"):
         # A line cut short can only be the last: its block was in flight and is done again.
         lines.pop()
@@ -197,10 +217,10 @@ def _read_journal(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for i, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
-            number, files = entry.pop("block"), entry["files"]
-            assert set(files) == set(KINDS)
-        except (ValueError, KeyError, TypeError, AttributeError, AssertionError):
+            number = entry.pop("block")
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise DjepaError(f"{path} is damaged in line {i}. Choose another --out.") from None
+        check_entry(path, f"line {i}", entry)
         yield number, entry
 
 

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from rich.console import Console
@@ -78,4 +78,5 @@ class _Lines:
         fresh, spent = done - self._first, now - self._began
         going = fresh > 0 and done < total
         left = f", about {spent / fresh * (total - done):.0f} s left" if going else ""
-        print(f"{self._what}: {done}/{total} {self._unit}, {spent:.0f} s{left}", flush=True)
+        with suppress(OSError):  # nobody listens any more: the work goes on
+            print(f"{self._what}: {done}/{total} {self._unit}, {spent:.0f} s{left}", flush=True)

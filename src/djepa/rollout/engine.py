@@ -77,14 +77,20 @@ class LocalEngine:
                     flight[key] = item
                     running[pool.submit(work, item)] = key
                 if not running:
-                    return
+                    break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     result = future.result()
                     key = running.pop(future)
                     del flight[key]
                     yield key, result
-        finally:
+        except BaseException:
+            # Nobody will take what the workers are at: do not wait for it at exit.
+            workers_left = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
+            for worker in workers_left:
+                worker.terminate()
+            raise
+        pool.shutdown()
 
 
 def _enter_worker() -> None:
@@ -114,12 +120,16 @@ class RayEngine:
             from ray.exceptions import RayError, RayTaskError
         except ImportError:
             raise MissingExtraError("The Ray engine", "ray") from None
+        queue = iter(items)
+        first = list(islice(queue, 1))
+        if not first:
+            return
         started = self._join(ray)
         try:
             cores = int(ray.cluster_resources().get("CPU", 1))
             ahead = max(1, self.workers or cores) * AHEAD
             task = ray.remote(max_retries=MAX_DEATHS)(work)
-            queue, running = iter(items), dict[Any, int]()
+            queue, running = chain(first, queue), dict[Any, int]()
             while True:
                 for key, item in islice(queue, ahead - len(running)):
                     running[task.remote(item)] = key

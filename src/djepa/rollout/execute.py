@@ -52,6 +52,9 @@ class CollectConfig:
     def __post_init__(self) -> None:
         if self.world != "push":
             raise unknown_name("world", self.world, ["push"])
+        for name in ("starts", "block", "horizon", "candidates", "centres", "shuffles", "seed"):
+            if type(getattr(self, name)) is not int:
+                raise DjepaError(f"{name} must be a whole number, got {getattr(self, name)!r}.")
         for name in ("starts", "block", "horizon"):
             if getattr(self, name) < 1:
                 raise DjepaError(f"{name} must be at least 1, got {getattr(self, name)}.")
