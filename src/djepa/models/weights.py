@@ -89,6 +89,11 @@ def find_weights(where: str | Path) -> Path:
             return folder
     if Path(where).is_dir():
         raise DjepaError(f"{where} holds no finished weights: it has no manifest.json.")
+    if not shipped():
+        raise DjepaError(
+            f"There are no weights at '{where}', and none come with this version. "
+            "`djepa train` makes some; give --geometry its folder."
+        )
     raise unknown_name("weights", str(where), shipped())
 
 
