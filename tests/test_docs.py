@@ -47,6 +47,15 @@ def test_the_pool_table_is_the_recorded_one() -> None:
     assert lines["mixed starts"] == f"| mixed starts | {' | '.join(mixed)} |"
 
 
+def test_the_check_on_other_starts_is_the_recorded_one() -> None:
+    text = " ".join((ROOT / "docs/pools.md").read_text().split())
+    fresh = json.loads((ROOT / "docs/results/pool-stats-fresh.json").read_text())
+    assert [bank["config"]["split"] for bank in fresh] == ["pools-fresh"] * 2
+    for bank in fresh:
+        assert rate(bank["choosers"]["pusher endpoint"]["success"]) in text
+    assert rate(fresh[0]["choosers"]["density on actions"]["cluster"]) in text
+
+
 def test_the_readme_quotes_the_recorded_numbers() -> None:
     text = " ".join((ROOT / "README.md").read_text().split())
     by_name = {bank["name"]: bank for bank in STATS}
