@@ -17,14 +17,17 @@ from djepa.evaluate.quality import (
     quality_markdown,
     within_start_spearman,
 )
-from djepa.models import episodes, train
+from djepa.models import dinowm, episodes, jepawm, train
+from djepa.models.cache import Cache
 from djepa.models.lewm import SIZES, LeWM, LeWMConfig
 from djepa.models.objectives import draw, lewm_loss, one_step, open_loop, sigreg, temporal_distance
-from djepa.models.predict import predict
+from djepa.models.patches import PatchConfig
+from djepa.models.predict import encode_states, predict
 from djepa.models.predictions import predict_bank, read_predictions
+from djepa.models.recipes import TrainConfig
 from djepa.models.step import Step
 from djepa.models.tdjepa import TDJEPA
-from djepa.models.train import TrainConfig, Trainer
+from djepa.models.train import Trainer
 from djepa.models.weights import (
     card,
     load_geometry,
@@ -50,12 +53,27 @@ TINY = LeWMConfig(
     dropout=0.0,
 )
 
+TINY_PATCHES = PatchConfig(
+    image=56,
+    width=6,
+    depth=1,
+    heads=3,
+    hidden=12,
+    predictor_width=16,
+    predictor_depth=1,
+    predictor_heads=2,
+    predictor_head=8,
+    predictor_hidden=16,
+)
+
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Shards of 16 episodes, already simulated, and tiny nets."""
     monkeypatch.setattr(episodes, "SHARD", 16)
     monkeypatch.setitem(SIZES, "small", TINY)
+    for sizes in (jepawm.SIZES, dinowm.SIZES):
+        monkeypatch.setitem(sizes, "small", TINY_PATCHES)
     for shard in episodes.plan_shards(tmp_path / "episodes", 32, 0, ("T",)):
         shard.folder.mkdir(exist_ok=True)
         episodes.simulate(shard)
@@ -75,8 +93,7 @@ def test_episodes_are_what_the_world_does(tiny: Path) -> None:
     arrays = load_file(tiny / "episodes/episodes-00000.safetensors")
     world, states, controls = PushWorld(), arrays["states"], arrays["controls"]
     assert states.shape == (16, 81, 10)
-    assert np.array_equal(states[0, 0], states[3, 0])  # a group shares its start
-    assert not np.array_equal(states[0, 0], states[4, 0])
+    assert not np.array_equal(states[0, 0], states[1, 0])
     assert (np.abs(controls) <= 1).all()
     moved = np.abs(np.diff(states[..., 2:4], axis=1)).max(axis=(1, 2)) > 1
     assert moved.mean() > 0.5
@@ -85,14 +102,15 @@ def test_episodes_are_what_the_world_does(tiny: Path) -> None:
     assert np.allclose(again[0, :8, :2], states[1, :8, :2], atol=1e-2)
 
 
-@pytest.mark.parametrize("geometry", ["lewm", "tdjepa"])
+@pytest.mark.parametrize("geometry", ["lewm", "tdjepa", "jepawm", "dinowm"])
 def test_both_phases_run_and_the_result_is_a_geometry(geometry: str, tiny: Path) -> None:
     config = TrainConfig(geometry, minutes=0.04, episodes=32, shrink=64, development=8)
     trainer = Trainer(config, tiny / "out", tiny / "episodes")
     trained = trainer.run()
     assert trained.name == geometry
     log = [json.loads(line) for line in (tiny / "out/log.jsonl").read_text().splitlines()]
-    assert {entry["phase"] for entry in log} == {"joint", "predictor"}
+    first = "joint" if geometry in ("lewm", "tdjepa") else "distil"
+    assert {entry["phase"] for entry in log} == {first, "predictor"}
     assert all(np.isfinite(entry["loss"]) for entry in log if "loss" in entry)
     frozen = trainer.model.encoder.embed.weight
     assert not frozen.requires_grad
@@ -117,21 +135,78 @@ def test_a_trained_encoder_can_be_taken_over(tiny: Path) -> None:
     assert "joint" not in (tiny / "out/log.jsonl").read_text()
 
 
+class CutError(Exception):
+    """Stands for a lost machine."""
+
+
+@pytest.mark.parametrize("cut", ["joint", "predictor"])
+def test_a_run_that_was_cut_off_goes_on(
+    cut: str, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every step is saved; after the third of a phase the run dies, the next one takes over."""
+    config = TrainConfig("lewm", minutes=0.05, episodes=32, shrink=64, development=8)
+    monkeypatch.setattr(train, "SAVE_EVERY", 0.0)
+    write = Trainer._write_state
+
+    def dying(self: Trainer, phase: str, step: Step[LeWM], i: int, spent: float) -> None:
+        write(self, phase, step, i, spent)
+        if phase == cut and i == 3:
+            raise CutError
+
+    monkeypatch.setattr(Trainer, "_write_state", dying)
+    with pytest.raises(CutError):
+        Trainer(config, tiny / "out", tiny / "episodes").run()
+    held = load_file(tiny / "out/resume.safetensors")
+    monkeypatch.setattr(Trainer, "_write_state", write)
+    before = (tiny / "out/log.jsonl").read_text().count("\n")
+    again = Trainer(config, tiny / "out", tiny / "episodes")
+    trained = again.run()
+    lines = (tiny / "out/log.jsonl").read_text().splitlines()[before:]
+    log = [json.loads(line) for line in lines]
+    assert (log[0]["phase"], log[0]["step"]) == (cut, 3)
+    assert ("joint" in {entry["phase"] for entry in log}) == (cut == "joint")
+    if cut == "predictor":  # the encoder that was frozen is the one that stays
+        frozen = torch.from_numpy(held["model.encoder.embed.weight"])
+        assert torch.equal(trained.encoder.embed.weight, frozen)
+    with pytest.raises(DjepaError, match="unfinished run of other settings"):
+        Trainer(TrainConfig("lewm", minutes=9), tiny / "out", tiny / "episodes")
+
+
+def test_a_restored_step_goes_on_as_if_nothing_had_happened() -> None:
+    def fresh() -> Step[LeWM]:
+        torch.manual_seed(0)
+        net = LeWM(TINY)
+        draws = draw(8, 4, 16, torch.Generator().manual_seed(0))
+        return Step(lambda z, b: lewm_loss(net, z, b, draws, True), net, 1e-3, 0.1, keep=0.9)
+
+    random = torch.Generator().manual_seed(1)
+    batches = [(torch.empty(8, 4, 16).normal_(generator=random), torch.zeros(8, 3, 10))] * 6
+    for part in ("whole", "halves"):
+        step = fresh()
+        for i, batch in enumerate(batches):
+            if part == "halves" and i == 3:
+                held = step.state()
+                step = fresh()
+                step.restore(held)
+            step(batch, 0.3)
+        if part == "whole":
+            expected = step.state()
+    resumed = step.state()
+    assert all(torch.equal(resumed[name], tensor) for name, tensor in expected.items())
+
+
 def test_windows_and_cached_windows_agree(tiny: Path) -> None:
     """The cache holds the latents of the frames that the joint phase would draw."""
     config = TrainConfig("lewm", minutes=0.01, episodes=32, shrink=64, development=8)
     trainer = Trainer(config, tiny / "out", tiny / "episodes")
     trainer.episodes.refresh(least=32)
     trainer.model.eval()
-    cache = train.Cache(trainer)
-    latents, blocks, *_ = cache.windows(0)
-    trainer.random.manual_seed(0)
+    cache = Cache(trainer.model, trainer.shape, trainer.episodes)
+    latents, blocks, _ = cache.windows(64, 4, trainer.random.manual_seed(0))
     assert latents.shape == (64, 4, 16)
     assert blocks.shape == (64, 3, 10)
     row, phase = 7, 7 % 5
     states = trainer.episodes.states[row, phase : phase + 80 : 5]
-    from djepa.models.predict import encode_states
-
     direct = encode_states(trainer.model, trainer.shape, states)
     assert torch.allclose(direct, cache._latents[row].float(), atol=2e-3)
     controls = trainer.episodes.controls[row, phase : phase + 75]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from djepa.worlds.push import PushWorld
 
 Floats = npt.NDArray[np.float64]
 Say = Callable[[str], None]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ def _memory() -> Row:
     small, large = 32, 160
 
     def growth(work: Callable[[int], float]) -> float:
-        few, more = (_in_child(partial(work, starts)) for starts in (small, large))
+        few, more = (in_child(partial(work, starts)) for starts in (small, large))
         return max(0.0, more - few) / (large - small) * 1000
 
     note = "growth of the peak: whole bank held, against every state of every candidate"
@@ -226,6 +228,7 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
-def _in_child(work: Callable[[], float]) -> float:
+def in_child(work: Callable[[], Result]) -> Result:
+    """Work done in a process of its own."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(work)

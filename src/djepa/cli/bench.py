@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
@@ -11,28 +11,63 @@ from djepa.cli.console import console
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure against a plain loop in the same run, so that machines can be compared."""
+    """Measure against the plain way in the same run, so that machines can be compared."""
 
     what: Annotated[str, Positional, arg(metavar="WHAT")] = "world"
-    """What to measure: world."""
-    json: Path | None = None
+    """What to measure: world or geometry."""
+    json: Annotated[Path | None, arg(aliases=("--out",))] = None
     """Also write the numbers here."""
     seconds: float = 2.0
-    """Time given to each measurement."""
+    """World: time given to each measurement."""
+    geometry: tuple[str, ...] = ("lewm", "tdjepa")
+    """Geometry: names, or folders of weights; without weights of a name, random ones."""
+    size: str = "small"
+    """Geometry: small or paper."""
+    device: str = "cpu"
+    """Geometry: cpu or cuda."""
+    starts: int = 16
+    """Geometry: starts of a batch."""
+    candidates: int = 63
+    """Geometry: candidates of a start."""
+    many: int = 4096
+    """Geometry: candidates of the one start that shows what a chunk does."""
+    compiled: tuple[str, ...] = ("bf16",)
+    """Geometry, on cuda: precisions to compile too; each takes minutes."""
 
     def run(self) -> int:
         """Measure and print the table."""
+        from djepa.errors import unknown_name
+        from djepa.files import to_json, write_atomically
+
+        ways = {"world": self._world, "geometry": self._geometry}
+        if self.what not in ways:
+            raise unknown_name("bench", self.what, ways)
+        numbers = ways[self.what]()
+        if self.json:
+            write_atomically(self.json, to_json(numbers).encode())
+        return 0
+
+    def _world(self) -> Any:
         from djepa.bench.table import bench_markdown
         from djepa.bench.world import bench_world
-        from djepa.errors import DjepaError, unknown_name
-        from djepa.files import to_json, write_atomically
+        from djepa.errors import DjepaError
 
         if self.seconds <= 0:
             raise DjepaError(f"seconds must be above 0, got {self.seconds}.")
-        if self.what != "world":
-            raise unknown_name("bench", self.what, ["world"])
-        rows = bench_world(self.seconds, lambda line: console.print(f"measuring {line} ..."))
+        rows = bench_world(self.seconds, _say)
         console.print(bench_markdown(rows))
-        if self.json:
-            write_atomically(self.json, to_json([row.as_dict() for row in rows]).encode())
-        return 0
+        return [row.as_dict() for row in rows]
+
+    def _geometry(self) -> Any:
+        from djepa.bench.geometry import GeometryBench, bench_geometry, describe
+        from djepa.bench.table import bench_markdown
+
+        names = ("size", "device", "starts", "candidates", "many", "compiled")
+        config = GeometryBench(self.geometry, **{name: getattr(self, name) for name in names})
+        rows = bench_geometry(config, _say)
+        console.print(bench_markdown(rows, against="plain"))
+        return describe(config, rows)
+
+
+def _say(line: str) -> None:
+    console.print(f"measuring {line} ...")

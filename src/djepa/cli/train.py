@@ -18,7 +18,7 @@ class Train:
     world: Annotated[str, Positional, arg(metavar="WORLD")] = "push"
     """The world: push."""
     geometry: str = "lewm"
-    """lewm or tdjepa."""
+    """lewm, tdjepa, jepawm or dinowm."""
     out: Path = Path("runs/weights/lewm")
     """Folder for the weights, the log and the loss plot."""
     size: str = "small"
@@ -27,8 +27,8 @@ class Train:
     """The block."""
     minutes: float = 8.0
     """Time for both phases together."""
-    joint: float = 0.5
-    """Share of it for training encoder and predictor together."""
+    joint: float = 0.4
+    """Share of it for the first phase, which trains the encoder."""
     episodes: int = 200_000
     """Episodes to simulate, beside the training."""
     seed: int = 0
@@ -39,7 +39,7 @@ class Train:
     """Weights whose trained encoder to take as it is; all the time then goes to the predictor."""
     data: Path | None = None
     """Folder where `djepa simulate` puts episodes; without it this run simulates its own."""
-    rate: float = 5e-4
+    rate: float = 1e-3
     """Peak learning rate."""
     shrink: int = 1
     """Divides the batches, for a small machine."""
@@ -52,7 +52,8 @@ class Train:
         from djepa.errors import unknown_name
         from djepa.evaluate.quality import quality
         from djepa.files import to_json
-        from djepa.models.train import TrainConfig, Trainer
+        from djepa.models.recipes import TrainConfig
+        from djepa.models.train import Trainer
         from djepa.models.weights import card, load_geometry, save_geometry
         from djepa.rollout.engine import LocalEngine
         from djepa.rollout.execute import CollectConfig

@@ -13,14 +13,12 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors.numpy import load_file, save
 from torch import Tensor
 
 from djepa.errors import DjepaError
 from djepa.files import write_atomically
-from djepa.models.protocol import STRIDE
 from djepa.rollout.engine import usable_cores
 from djepa.seeds import generator
 from djepa.worlds.behaviours import Explorer, drive
@@ -29,9 +27,6 @@ from djepa.worlds.starts import initial_state
 
 LENGTH = 80  # controls of an episode
 SHARD = 1024  # episodes of a shard
-GROUP = 4  # episodes from one initial state
-
-Floats32 = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -55,36 +50,19 @@ def plan_shards(folder: Path, episodes: int, seed: int, shapes: tuple[str, ...])
 
 
 def simulate(shard: Shard) -> Path:
-    """Play the episodes of one shard, unless they are there already.
-
-    One episode in four is driven; the three after it are its controls perturbed as a pool would
-    perturb them, executed open loop from the same state.
-    """
+    """Play the episodes of one shard, unless they are there already."""
     if shard.path.exists():
         return shard.path
     states = np.empty((SHARD, LENGTH + 1, 10), np.float32)
     controls = np.empty((SHARD, LENGTH, 2), np.float32)
-    for i in range(0, SHARD, GROUP):
+    worlds = [PushWorld(shape) for shape in shard.shapes]
+    for i in range(SHARD):
         rng = generator("episode", *shard.shapes, shard.seed, shard.number, i)
-        world = PushWorld(shard.shapes[i // GROUP % len(shard.shapes)])
-        start = initial_state(world, rng)
-        world.restore(start)
+        world = worlds[i % len(worlds)]
+        world.restore(initial_state(world, rng))
         states[i], controls[i] = drive(world, Explorer(world, rng), LENGTH)
-        others = np.stack([perturbed(controls[i], rng) for _ in range(GROUP - 1)])
-        controls[i + 1 : i + GROUP] = others
-        states[i + 1 : i + GROUP] = world.execute(start, others)
     write_atomically(shard.path, save({"states": states, "controls": controls}))
     return shard.path
-
-
-def perturbed(controls: Floats32, rng: np.random.Generator) -> Floats32:
-    """(L, A) controls with noise, or with their blocks of five in another order."""
-    if rng.random() < 0.2:
-        blocks = controls.reshape(-1, STRIDE, controls.shape[-1])
-        return np.asarray(blocks[rng.permutation(len(blocks))].reshape(controls.shape))
-    sigma = rng.choice([0.05, 0.15, 0.3])
-    noisy = controls + rng.normal(0.0, sigma, controls.shape)
-    return np.clip(noisy, -1.0, 1.0).astype(np.float32)
 
 
 class Simulation:

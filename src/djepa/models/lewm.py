@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from djepa.models.nets import ActionEncoder, CausalPredictor, Projector, ViT
+from djepa.models.nets import ActionEncoder, CausalPredictor, Memory, Projector, ViT
 from djepa.models.protocol import CONTEXT, STRIDE
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -56,7 +56,7 @@ class LeWM(nn.Module):
 
     name = "lewm"
 
-    def __init__(self, config: LeWMConfig = SMALL, chunk: int = 4096) -> None:
+    def __init__(self, config: LeWMConfig = SMALL, chunk: int = 1024) -> None:
         super().__init__()
         c = config
         self.config, self.chunk = config, chunk
@@ -125,15 +125,46 @@ class LeWM(nn.Module):
 
     @torch.inference_mode()
     def rollout(self, context: Tensor, history: Tensor, candidates: Tensor) -> Tensor:
-        """Futures (N, K, B, D), at most `chunk` candidates in memory at a time."""
+        """Futures (N, K, B, D), at most `chunk` candidates in memory at a time.
+
+        They are those of `unroll`, with nothing computed twice: what candidates share is computed
+        once per start, what an action does to a layer once, and of a window only its last token.
+        """
         N, K = candidates.shape[:2]
-        before, after = self.blocks(history), self.blocks(candidates)
+        shared = self._shared(context, history)
+        blocks = self.blocks(candidates).flatten(0, 1)
         futures = []
         for rows in torch.arange(N * K, device=context.device).split(self.chunk):
             start = rows // K
-            blocks = torch.cat([before[start], after.flatten(0, 1)[rows]], dim=1)
-            futures.append(self.unroll(context[start], blocks))
+            futures.append(self._follow(context[start, -1:], blocks[rows], shared, start))
         return torch.cat(futures).unflatten(0, (N, K))
+
+    def _shared(self, context: Tensor, history: Tensor) -> list[Memory]:
+        """Per step, the tokens of the window that come before any action of a candidate.
+
+        At the first step these are two frames, at the second one, then none.
+        """
+        past = self.predictor.modulations(self.action_encoder(self.blocks(history)))
+        return [
+            self.predictor.remember(context[:, step:-1], [layer[:, step:] for layer in past])
+            for step in range(CONTEXT - 1)
+        ]
+
+    def _follow(
+        self, window: Tensor, blocks: Tensor, shared: list[Memory], start: Tensor
+    ) -> Tensor:
+        """(R, 1, D) present latents, (R, B, 5 A) blocks, (R,) their starts -> (R, B, D)."""
+        modulations = self.predictor.modulations(self.action_encoder(blocks))
+        futures: list[Tensor] = []
+        for step in range(blocks.shape[1]):
+            before = None
+            if step < len(shared):
+                before = [(keys[start], values[start]) for keys, values in shared[step]]
+            now = slice(step + 1 - window.shape[1], step + 1)
+            last = self.predictor.last(window, [layer[:, now] for layer in modulations], before)
+            futures.append(self.pred_proj(last))
+            window = torch.cat([window, futures[-1]], dim=1)[:, -CONTEXT:]
+        return torch.cat(futures, dim=1)
 
     def native_cost(self, futures: Tensor, goal: Tensor) -> Tensor:
         """Terminal mean squared distance, in float32: (N, K, B, D), (N, D) -> (N, K)."""

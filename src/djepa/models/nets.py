@@ -8,13 +8,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 FEW = 4  # tokens; below, tiles made for long sequences are nearly all padding
+Memory = list[tuple[Tensor, Tensor]]  # keys and values (B, heads, T, head) of every layer
 
 
 def attend_few(q: Tensor, k: Tensor, v: Tensor, causal: bool, dropout: float = 0.0) -> Tensor:
-    """Attention over a handful of tokens, (B, heads, T, head) each, as elementwise products."""
+    """Attention over a handful of tokens, (B, heads, T, head) each, as elementwise products.
+
+    Where there are fewer queries than keys, they are those of the last tokens.
+    """
     scores = (q[:, :, :, None] * k[:, :, None]).sum(-1) * q.shape[-1] ** -0.5
     if causal:
-        later = torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1)
+        later = torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1 + k.shape[2] - q.shape[2])
         scores = scores.masked_fill(later, -torch.inf)
     weights = F.dropout(scores.softmax(-1), dropout, dropout > 0)
     return (weights[..., None] * v[:, :, None]).sum(-2)
@@ -31,14 +35,22 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, causal: bool = False) -> Tensor:
         """(B, T, width) -> (B, T, width)."""
+        return self.mix(*self.project(x), causal)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, T, width) -> queries, keys and values (B, heads, T, head)."""
         B, T, _ = x.shape
         q, k, v = self.qkv(x).view(B, T, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        return q, k, v
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+        """Queries of the last T tokens, keys and values of all of them -> (B, T, width)."""
         drop = self.dropout if self.training else 0.0
-        if T <= FEW:
+        if k.shape[2] <= FEW:
             mixed = attend_few(q, k, v, causal, drop)
         else:
             mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=drop, is_causal=causal)
-        out: Tensor = self.out(mixed.transpose(1, 2).reshape(B, T, -1))
+        out: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
         return F.dropout(out, self.dropout, self.training)
 
 
@@ -57,33 +69,48 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Pre-norm Transformer block of the encoder."""
+    """Pre-norm Transformer block of the encoder; `scaled` gives each branch a LayerScale."""
 
-    def __init__(self, width: int, heads: int, hidden: int) -> None:
+    def __init__(
+        self, width: int, heads: int, hidden: int, eps: float = 1e-12, scaled: bool = False
+    ) -> None:
         super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(width, eps=1e-12), nn.LayerNorm(width, eps=1e-12)
+        self.norm1, self.norm2 = nn.LayerNorm(width, eps=eps), nn.LayerNorm(width, eps=eps)
         self.attention = Attention(width, heads, width // heads, bias=True)
         self.mlp = FeedForward(width, hidden)
+        # None, not ones: weights without scales keep their names and their very numbers.
+        self.scale1 = nn.Parameter(torch.full((width,), 1e-5)) if scaled else None
+        self.scale2 = nn.Parameter(torch.full((width,), 1e-5)) if scaled else None
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, width) -> (B, T, width)."""
-        x = x + self.attention(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
+        mixed = self.attention(self.norm1(x))
+        x = x + (mixed if self.scale1 is None else self.scale1 * mixed)
+        mapped = self.mlp(self.norm2(x))
+        return x + (mapped if self.scale2 is None else self.scale2 * mapped)
 
 
 class ViT(nn.Module):
     """Vision Transformer with a class token and learned positions."""
 
     def __init__(
-        self, image: int, patch: int, width: int, depth: int, heads: int, hidden: int
+        self,
+        image: int,
+        patch: int,
+        width: int,
+        depth: int,
+        heads: int,
+        hidden: int,
+        eps: float = 1e-12,
+        scaled: bool = False,
     ) -> None:
         super().__init__()
         self.image, self.patches = image, (image // patch) ** 2
         self.embed = nn.Conv2d(3, width, kernel_size=patch, stride=patch)
         self.token = nn.Parameter(torch.zeros(1, 1, width))
         self.position = nn.Parameter(torch.zeros(1, 1 + self.patches, width))
-        self.blocks = nn.ModuleList(Block(width, heads, hidden) for _ in range(depth))
-        self.norm = nn.LayerNorm(width, eps=1e-12)
+        self.blocks = nn.ModuleList(Block(width, heads, hidden, eps, scaled) for _ in range(depth))
+        self.norm = nn.LayerNorm(width, eps=eps)
         for parameter in (self.token, self.position):
             nn.init.trunc_normal_(parameter, std=0.02)
         self.apply(_truncated_normal)
@@ -142,9 +169,29 @@ class ConditionalBlock(nn.Module):
 
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """(B, T, width) tokens and conditions -> (B, T, width)."""
-        shift1, scale1, gate1, shift2, scale2, gate2 = self.modulation(condition).chunk(6, dim=-1)
-        x = x + gate1 * self.attention(self.norm1(_modulated(x, shift1, scale1)), causal=True)
-        return x + gate2 * self.mlp(self.norm2(_modulated(x, shift2, scale2)))
+        return self.follow(x, self.modulation(condition))[0]
+
+    def follow(
+        self,
+        x: Tensor,
+        modulation: Tensor,
+        before: tuple[Tensor, Tensor] | None = None,
+        only_last: bool = False,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Tokens (B, T, width) after others of which only keys and values are known.
+
+        Modulations are (B, T, 6 width). Returns all tokens or the last, and their keys and values.
+        """
+        shift1, scale1, gate1, shift2, scale2, gate2 = modulation.chunk(6, dim=-1)
+        q, k, v = self.attention.project(self.norm1(_modulated(x, shift1, scale1)))
+        own = (k, v)
+        if before is not None:
+            k, v = torch.cat([before[0], k], dim=2), torch.cat([before[1], v], dim=2)
+        if only_last:
+            q, x, gate1 = q[:, :, -1:], x[:, -1:], gate1[:, -1:]
+            shift2, scale2, gate2 = shift2[:, -1:], scale2[:, -1:], gate2[:, -1:]
+        x = x + gate1 * self.attention.mix(q, k, v, causal=True)
+        return x + gate2 * self.mlp(self.norm2(_modulated(x, shift2, scale2))), own
 
 
 class CausalPredictor(nn.Module):
@@ -176,6 +223,35 @@ class CausalPredictor(nn.Module):
         for block in self.blocks:
             x = block(x, condition)
         return self.norm(x)
+
+    def modulations(self, actions: Tensor) -> list[Tensor]:
+        """(B, T, D) action embeddings -> per layer (B, T, 6 D): the same at every position."""
+        condition = F.silu(actions)
+        return [block.modulation(condition) for block in self._layers()]
+
+    def remember(self, latents: Tensor, modulations: list[Tensor]) -> Memory:
+        """What later tokens need of the first ones of a window, (B, T, D)."""
+        x, memory = latents + self.position[:, : latents.shape[1]], []
+        for block, modulation in zip(self._layers(), modulations, strict=True):
+            x, own = block.follow(x, modulation)
+            memory.append(own)
+        return memory
+
+    def last(self, latents: Tensor, modulations: list[Tensor], before: Memory | None) -> Tensor:
+        """The last token of `forward`, (B, 1, D), from the T latents that end the window.
+
+        `before` stands for the tokens that begin it. Not for training: there is no dropout.
+        """
+        T = latents.shape[1]
+        first = 0 if before is None else before[0][0].shape[2]
+        x = latents + self.position[:, first : first + T]
+        for i, block in enumerate(self._layers()):
+            known = None if before is None else before[i]
+            x, _ = block.follow(x, modulations[i], known, only_last=i == len(self.blocks) - 1)
+        return self.norm(x)
+
+    def _layers(self) -> list[ConditionalBlock]:
+        return [block for block in self.blocks if isinstance(block, ConditionalBlock)]
 
 
 def _modulated(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:

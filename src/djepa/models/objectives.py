@@ -10,12 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from djepa.models.lewm import LeWM
+from djepa.models.patches import PatchGeometry
 from djepa.models.protocol import CONTEXT
 from djepa.models.tdjepa import TDJEPA
 
 SIGREG_WEIGHT = 0.09
 ROLLOUT_WEIGHT = 0.5
 KNOTS, DIRECTIONS, SPAN = 17, 1024, 3.0
+Model = LeWM | PatchGeometry
 
 
 class Draws(NamedTuple):
@@ -79,13 +81,40 @@ def temporal_distance(model: TDJEPA, latents: Tensor, pairs: Tensor) -> Tensor:
     return fit + F.relu(T - 1 - model.distance(source, foreign)).mean()
 
 
-def lewm_loss(model: LeWM, latents: Tensor, blocks: Tensor, draws: Draws, joint: bool) -> Tensor:
+def patch_error(model: PatchGeometry, predicted: Tensor, target: Tensor) -> Tensor:
+    """Mean squared error of the patches + that of proprioception, (..., D) each."""
+    seen, felt = model.split((predicted.float() - target.float()).square())
+    return seen.mean() + felt.mean()
+
+
+def dinowm_loss(model: Model, latents: Tensor, blocks: Tensor, draws: Draws, joint: bool) -> Tensor:
+    """DINO-WM: one step ahead of every frame of a window but the last."""
+    assert isinstance(model, PatchGeometry)
+    return patch_error(model, model.predict(latents[:, :-1], blocks), latents[:, 1:])
+
+
+def jepawm_loss(model: Model, latents: Tensor, blocks: Tensor, draws: Draws, joint: bool) -> Tensor:
+    """JEPA-WM: one step ahead of three frames, then each further frame from the prediction before
+    it, through which no gradient flows; all terms weigh the same.
+    """
+    assert isinstance(model, PatchGeometry)
+    ahead, past = model.advance(latents[:, :CONTEXT], blocks[:, :CONTEXT])
+    loss = patch_error(model, ahead, latents[:, 1 : CONTEXT + 1])
+    now, last = ahead[:, -1:], latents.shape[1] - 1
+    for frame in range(CONTEXT, last):
+        now, past = model.advance(now.detach(), blocks[:, frame : frame + 1], frame, past)
+        loss = loss + patch_error(model, now, latents[:, frame + 1 : frame + 2])
+    return loss / (last - CONTEXT + 1)
+
+
+def lewm_loss(model: Model, latents: Tensor, blocks: Tensor, draws: Draws, joint: bool) -> Tensor:
     """LeWM: one step, targets not detached, + 0.09 SIGReg. A frozen encoder has only the step."""
+    assert isinstance(model, LeWM)
     loss = one_step(model, latents, blocks, detach=False)
     return loss + SIGREG_WEIGHT * sigreg(latents, draws.directions) if joint else loss
 
 
-def tdjepa_loss(model: LeWM, latents: Tensor, blocks: Tensor, draws: Draws, joint: bool) -> Tensor:
+def tdjepa_loss(model: Model, latents: Tensor, blocks: Tensor, draws: Draws, joint: bool) -> Tensor:
     """TD-JEPA: one step (detached) + 0.5 open loop + temporal distance + 0.09 SIGReg."""
     assert isinstance(model, TDJEPA)
     loss = one_step(model, latents, blocks, detach=True)

@@ -4,11 +4,13 @@ replayed, because hundreds of small launches would cost more than the arithmetic
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
+
+from djepa.errors import DjepaError
 
 Model = TypeVar("Model", bound=nn.Module)
 CLIP = 1.0
@@ -34,7 +36,7 @@ class Step(Generic[Model]):
         self._optimiser = torch.optim.AdamW(
             self._trained, lr=self._rate, weight_decay=decay, fused=True, capturable=self._gpu
         )
-        self._shadow = copy.deepcopy(model).eval().requires_grad_(False) if keep else None
+        self.shadow = copy.deepcopy(model).eval().requires_grad_(False) if keep else None
         self._pairs = self._floats()
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: list[Tensor] = []
@@ -79,7 +81,38 @@ class Step(Generic[Model]):
 
     def average(self) -> Model:
         """A copy of the averaged model."""
-        return copy.deepcopy(self._shadow if self._shadow is not None else self._model).eval()
+        return copy.deepcopy(self.shadow if self.shadow is not None else self._model).eval()
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything a later process needs to go on: weights, average, the optimiser's moments."""
+        return {name: value.detach().cpu().contiguous() for name, value in self._live()}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Take up a state; in place, so that a recorded step goes on with it."""
+        if not self._optimiser.state:
+            self._begin()
+        own = dict(self._live())
+        missing = [name for name in own if name not in tensors and not name.startswith("moment.")]
+        if missing or tensors.keys() - own.keys():
+            raise DjepaError("The saved state is of another model. Choose another --out.")
+        with torch.no_grad():
+            for name, value in own.items():  # what had no gradient so far had no moments either
+                value.copy_(tensors[name]) if name in tensors else value.zero_()
+
+    def _live(self) -> Iterator[tuple[str, Tensor]]:
+        yield from ((f"model.{n}", v) for n, v in self._model.state_dict().items())
+        if self.shadow is not None:
+            yield from ((f"average.{n}", v) for n, v in self.shadow.state_dict().items())
+        for i, parameter in enumerate(self._trained):
+            kept = self._optimiser.state[parameter]
+            yield from ((f"moment.{i}.{n}", v) for n, v in kept.items())
+
+    def _begin(self) -> None:
+        """Let the optimiser make its moments: a step of rate zero on zero gradients."""
+        for parameter in self._trained:
+            parameter.grad = torch.zeros_like(parameter)
+        self._rate.zero_()
+        self._optimiser.step()
 
     def _run(self, inputs: Sequence[Tensor]) -> Tensor:
         self._optimiser.zero_grad(set_to_none=True)
@@ -96,10 +129,10 @@ class Step(Generic[Model]):
 
     def _floats(self) -> list[tuple[Tensor, Tensor]]:
         """Averaged and live tensors that change: trained parameters, and BatchNorm statistics."""
-        if self._shadow is None:
+        if self.shadow is None:
             return []
         live = dict(self._model.named_parameters()) | dict(self._model.named_buffers())
-        shadow = dict(self._shadow.named_parameters()) | dict(self._shadow.named_buffers())
+        shadow = dict(self.shadow.named_parameters()) | dict(self.shadow.named_buffers())
         return [
             (shadow[name].data, tensor.data)
             for name, tensor in live.items()

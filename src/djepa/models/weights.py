@@ -19,16 +19,15 @@ from torch import Tensor
 from djepa.bank.schema import sha256
 from djepa.errors import DjepaError, unknown_name
 from djepa.files import to_json, write_atomically
-from djepa.models.lewm import LeWM, LeWMConfig
+from djepa.models.kinds import Model, get_kind
 from djepa.models.tdjepa import TDJEPA, PlanningCost
 
 FORMAT, VERSION = "djepa-geometry", 1
 SHIPPED = Path(__file__).parents[1] / "weights"
-KEPT_WIDE = ("running_mean", "running_var", "num_batches_tracked", "action_mean", "action_std")
-GEOMETRIES: dict[str, type[LeWM]] = {"lewm": LeWM, "tdjepa": TDJEPA}
+KEPT_WIDE = ("running_mean", "running_var", "num_batches_tracked", "_mean", "_std")
 
 
-def save_geometry(model: LeWM, folder: Path, card: dict[str, Any]) -> None:
+def save_geometry(model: Model, folder: Path, card: dict[str, Any]) -> None:
     """Write the folder; the manifest comes last, so a folder without one was never finished."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: _narrow(name, tensor) for name, tensor in model.state_dict().items()}
@@ -47,15 +46,13 @@ def save_geometry(model: LeWM, folder: Path, card: dict[str, Any]) -> None:
     write_atomically(folder / "manifest.json", to_json(manifest).encode())
 
 
-def load_geometry(where: str | Path, device: str | torch.device = "cpu") -> LeWM:
+def load_geometry(where: str | Path, device: str | torch.device = "cpu") -> Model:
     """A geometry in eval mode, from a folder or by the name of a shipped one. Strict."""
     folder = find_weights(where)
     files = _read(folder)
     config = json.loads(files["config.json"])
-    kind = config.get("geometry")
-    if kind not in GEOMETRIES:
-        raise unknown_name("geometry", str(kind), GEOMETRIES)
-    model = GEOMETRIES[kind](LeWMConfig(**config["config"]))
+    kind = get_kind(str(config.get("geometry")))
+    model: Model = kind.build(kind.config(**config["config"]))
     if isinstance(model, TDJEPA):
         model.planned_by(PlanningCost(**config["planning"]))
     try:
@@ -125,7 +122,7 @@ def _widen(tensor: Tensor) -> Tensor:
     return tensor.float() if tensor.is_floating_point() else tensor
 
 
-def card(recipe: dict[str, Any], model: LeWM, command: str, metrics: Any) -> dict[str, Any]:
+def card(recipe: dict[str, Any], model: Model, command: str, metrics: Any) -> dict[str, Any]:
     """What goes with the weights."""
     return {
         "recipe": recipe,

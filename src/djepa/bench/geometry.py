@@ -1,0 +1,185 @@
+"""How fast geometries decide, and in how much memory, against the plain way in one run.
+
+Legend: N starts, K candidates.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from djepa.bench.precision import combined, precision_rows
+from djepa.bench.subject import (
+    GeometryRow,
+    Subject,
+    best_seconds,
+    decisions,
+    load_subject,
+    stored_subject,
+)
+from djepa.bench.world import Say, in_child, peak_memory
+from djepa.errors import DjepaError, unknown_name
+from djepa.models.fast import Fast, Inputs
+from djepa.models.protocol import CONTEXT
+from djepa.models.weights import shipped
+
+
+@dataclass(frozen=True)
+class GeometryBench:
+    """What to measure."""
+
+    geometries: tuple[str, ...] = ("lewm", "tdjepa")  # names, or folders of weights
+    size: str = "small"
+    device: str = "cpu"
+    starts: int = 16
+    candidates: int = 63
+    many: int = 4096  # candidates of the single start that shows what a chunk does
+    compiled: tuple[str, ...] = ("bf16",)  # precisions to compile too, on a GPU
+
+    def __post_init__(self) -> None:
+        for name in ("starts", "candidates", "many"):
+            if getattr(self, name) < 1:
+                raise DjepaError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        if self.device not in ("cpu", "cuda"):
+            raise unknown_name("device", self.device, ["cpu", "cuda"])
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise DjepaError("No CUDA device here. Use --device cpu.")
+
+
+def bench_geometry(config: GeometryBench, say: Say) -> list[GeometryRow]:
+    """All measurements of some geometries; number formats on a GPU alone."""
+    rows: list[GeometryRow] = []
+    formats: list[GeometryRow] = []
+    for where in config.geometries:
+        subject = load_subject(where, config.size, config.device)
+        given = decisions(subject.model.image, config.starts, config.candidates, config.device)
+        say(f"{subject.model.name} {subject.size}, starts")
+        rows.append(_starts(subject, given, config.device))
+        say(f"{subject.model.name} {subject.size}, {config.many} candidates of a start")
+        rows += _many(subject, where, config)
+        if config.device == "cuda":
+            formats += precision_rows(subject, given, config.compiled, config.device, say)
+    return rows + formats + combined(formats) + _shipped_formats(config, say)
+
+
+def describe(config: GeometryBench, rows: Sequence[GeometryRow]) -> dict[str, Any]:
+    """For JSON: what was measured, on what, and the rows."""
+    gpu = config.device == "cuda"
+    return {
+        "device": torch.cuda.get_device_name() if gpu else "cpu",
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "starts": config.starts,
+        "candidates": config.candidates,
+        "rows": [row.as_dict() for row in rows],
+    }
+
+
+def start_by_start(fast: Fast, given: Inputs) -> Tensor:
+    """Costs (N, K), one start per call: the plain way."""
+    rows = zip(*(tensor.split(1) for tensor in given), strict=True)
+    return torch.cat([fast.decide_costs(*row) for row in rows])
+
+
+def _starts(subject: Subject, given: Inputs, device: str) -> GeometryRow:
+    """Context and goal encoded, candidates rolled out and costed; frames are already drawn."""
+    model, (N, K) = subject.model, given.candidates.shape[:2]
+    every = torch.cat([given.frames, given.goal[:, None]], dim=1)
+    z, fast = model.encode(every, given.proprio), Fast(model, device, record=False)
+
+    def per_start(work: Any) -> float:
+        return best_seconds(work, device) / N
+
+    ours = per_start(lambda: fast.decide_costs(*given))
+    plain = per_start(lambda: start_by_start(fast, given))
+    encode = per_start(lambda: model.encode(every, given.proprio))
+    rollout = per_start(lambda: model.rollout(z[:, :CONTEXT], given.history, given.candidates))
+    return subject.row(
+        "starts",
+        "starts/s",
+        1 / ours,
+        1 / plain,
+        f"{N} x {K} candidates against start by start; {1e3 * ours:.3g} ms a start, "
+        f"{encode / (encode + rollout):.0%} of it encoding",
+        ms_per_start=1e3 * ours,
+        plain_ms_per_start=1e3 * plain,
+        encode_ms_per_start=1e3 * encode,
+        rollout_ms_per_start=1e3 * rollout,
+    )
+
+
+class _Rollout(NamedTuple):
+    seconds: float
+    grown: float  # MB at the peak, above what was there before
+    futures: float  # MB of the result
+
+
+def _many(subject: Subject, where: str, config: GeometryBench) -> list[GeometryRow]:
+    """Many candidates of one start in chunks of two sizes: the chunk bounds the memory."""
+    chunk = min(subject.model.chunk, config.many)
+    sizes = max(1, chunk // 4), chunk
+    work = [partial(_rollout, where, config, size) for size in sizes]
+    if config.device == "cuda":
+        small, large = (measure() for measure in work)
+    else:  # the peak of a process never falls: each measurement needs one of its own
+        small, large = (in_child(measure) for measure in work)
+    many, note = config.many, f"at most {sizes[0]} at a time against {sizes[1]}"
+    fits = f"{note}; the futures themselves are {small.futures:.3g} MB of it"
+    rate = many / small.seconds, many / large.seconds
+    took = f"{note}; {small.seconds:.3g} s against {large.seconds:.3g} s"
+    about = {"chunk": sizes[0], "plain_chunk": sizes[1]}
+    return [
+        subject.row(f"{many} candidates", "candidates/s", *rate, took, **about),
+        subject.row(
+            f"memory of {many} candidates", "MB", small.grown, large.grown or None, fits, **about
+        ),
+    ]
+
+
+def _rollout(where: str, config: GeometryBench, chunk: int) -> _Rollout:
+    subject, device = load_subject(where, config.size, config.device), config.device
+    model = subject.model
+    given = decisions(model.image, 1, config.many, device)
+    context = model.encode(given.frames, given.proprio[:, :CONTEXT])
+    model.chunk = chunk
+
+    def work(candidates: int) -> Tensor:
+        futures: Tensor = model.rollout(context, given.history, given.candidates[:, :candidates])
+        return futures
+
+    work(1)  # libraries set themselves up
+    before = _reset_peak(device)
+    futures = work(config.many)
+    grown = _peak(device) - before
+    megabytes = futures.numel() * futures.element_size() / 1e6
+    del futures
+    return _Rollout(best_seconds(lambda: work(config.many), device), grown, megabytes)
+
+
+def _reset_peak(device: str) -> float:
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated() / 1e6
+    with suppress(OSError):  # on Linux: let the peak be what is in use now
+        Path("/proc/self/clear_refs").write_text("5")
+    return peak_memory()
+
+
+def _peak(device: str) -> float:
+    return torch.cuda.max_memory_allocated() / 1e6 if device == "cuda" else peak_memory()
+
+
+def _shipped_formats(config: GeometryBench, say: Say) -> list[GeometryRow]:
+    """Number formats once more on weights that mean something, where the others do not."""
+    rows: list[GeometryRow] = []
+    for where in set(config.geometries) & set(shipped()) if config.device == "cuda" else ():
+        subject = stored_subject(where, config.device)
+        if subject.size != config.size:
+            given = decisions(subject.model.image, config.starts, config.candidates, "cuda")
+            rows += precision_rows(subject, given, (), config.device, say)
+    return rows

@@ -1,0 +1,126 @@
+"""What the geometry bench measures: a model, a batch of decisions, a stopwatch.
+
+Legend: N starts, K candidates, H controls, A action width.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from djepa.bench.world import Row
+from djepa.models.fast import Inputs
+from djepa.models.kinds import GEOMETRIES, build, get_kind
+from djepa.models.predict import observe
+from djepa.models.protocol import CONTEXT
+from djepa.models.weights import load_geometry, shipped
+from djepa.rollout.execute import BlockWork, CollectConfig, draw_block
+from djepa.worlds.shapes import get_shape
+
+STORED, RANDOM = "stored weights", "random weights"
+
+
+@dataclass(frozen=True)
+class GeometryRow(Row):
+    """A measurement of one geometry; `details` are further numbers for JSON."""
+
+    geometry: str = ""
+    size: str = ""
+    weights: str = ""
+    details: dict[str, float] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "ratio": self.ratio}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model under measurement, its size, and where its weights come from."""
+
+    model: Any
+    size: str
+    weights: str
+
+    def row(
+        self, what: str, unit: str, ours: float, plain: float | None, note: str, **details: float
+    ) -> GeometryRow:
+        """A row about this model."""
+        about = (self.model.name, self.size, self.weights)
+        title = f"{about[0]} {about[1]}, {what}"
+        return GeometryRow(title, unit, ours, plain, f"{note}; {about[2]}", *about, details)
+
+
+def load_subject(where: str, size: str, device: str) -> Subject:
+    """Weights from a folder, or by name in that size; where there are none, random ones."""
+    if where not in GEOMETRIES:
+        return stored_subject(where, device)
+    if where in shipped():
+        subject = stored_subject(where, device)
+        if subject.size == size:
+            return subject
+    return Subject(random_model(where, size).to(device), size, RANDOM)
+
+
+def stored_subject(where: str, device: str) -> Subject:
+    """Weights from a folder or by name, whatever their size."""
+    model = load_geometry(where, device)
+    sizes = get_kind(model.name).sizes
+    size = next((name for name in sizes if sizes[name] == model.config), "own size")
+    return Subject(model, size, STORED)
+
+
+def random_model(name: str, size: str) -> nn.Module:
+    """A geometry with fresh weights, in eval mode."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = build(name, size).eval().requires_grad_(False)
+        for parameter in model.parameters():
+            if parameter.ndim > 1 and not parameter.any():  # a closed gate lets no action through
+                nn.init.normal_(parameter, std=0.2)
+    return model
+
+
+def decisions(image: int, starts: int, candidates: int, device: str) -> Inputs:
+    """Real starts of the push world, drawn, and candidates from their pools."""
+    config = CollectConfig(starts=starts, block=starts, behaviour="push")
+    drawn, rng = draw_block(BlockWork(config, 0)), np.random.default_rng(0)
+    states = np.stack([[*entry.start.context, entry.start.goal] for entry in drawn])
+    frames, proprio = observe(get_shape(config.shape), torch.from_numpy(states), image)
+    pools = [np.asarray(e.pool.without().actions) for e in drawn if e.pool is not None]
+    given = Inputs(
+        frames[:, :CONTEXT].contiguous(),
+        frames[:, CONTEXT].contiguous(),
+        proprio,
+        torch.from_numpy(np.stack([entry.start.history for entry in drawn])).float(),
+        torch.from_numpy(np.stack([_enough(pool, candidates, rng) for pool in pools])).float(),
+    )
+    return Inputs(*(tensor.to(device) for tensor in given))
+
+
+def _enough(
+    pool: npt.NDArray[Any], candidates: int, rng: np.random.Generator
+) -> npt.NDArray[np.float64]:
+    """(K', H, A) -> (K, H, A): the pool's own, then again with noise, so that no two are equal."""
+    turn, index = np.divmod(np.arange(candidates), len(pool))
+    noise = rng.normal(0, 0.05, (candidates, *pool.shape[1:])) * (turn > 0)[:, None, None]
+    return np.clip(pool[index] + noise, -1, 1)
+
+
+def best_seconds(work: Callable[[], object], device: str, calls: int = 1) -> float:
+    """Seconds of a call: the best of three repeats after two warm-ups."""
+    spent = []
+    for repeat in (0, 0, calls, calls, calls):
+        began = time.perf_counter()
+        for _ in range(repeat or 1):
+            work()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        if repeat:
+            spent.append((time.perf_counter() - began) / repeat)
+    return min(spent)

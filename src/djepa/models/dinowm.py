@@ -1,0 +1,75 @@
+"""DINO-WM: next-frame prediction over frozen patch features (Zhou et al., 2025).
+
+Action and proprioception are embedded in ten numbers each and written into every patch token; the
+predictor attends causally between frames, all patches of a frame at once; it is trained one step
+ahead; the planning cost is the patch error + the proprioceptive error.
+
+Legend: B batch, T frames, P tokens of a frame, W predictor width, A action width.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from djepa.models.frames import FramePredictor
+from djepa.models.patches import PROPRIO, PatchConfig, PatchGeometry
+from djepa.models.protocol import STRIDE
+
+EMBED = 10  # numbers of a token for the action, and for proprioception
+SMALL = PatchConfig()
+PAPER = PatchConfig(
+    image=196,
+    width=384,
+    depth=12,
+    heads=6,
+    hidden=1536,
+    scaled=True,
+    merge=1,
+    predictor_width=404,
+    predictor_depth=6,
+    predictor_heads=16,
+    predictor_head=64,
+    predictor_hidden=2048,
+    dropout=0.1,
+    residual=False,
+)
+SIZES = {"small": SMALL, "paper": PAPER}
+
+
+class DINOWM(PatchGeometry):
+    """Patch tokens that carry action and proprioception, learned positions."""
+
+    name = "dinowm"
+    proprio_weight = 1.0
+
+    def __init__(self, config: PatchConfig = SMALL, chunk: int = 512) -> None:
+        super().__init__(config, chunk)
+        c = config
+        token, W = c.features + 2 * EMBED, c.predictor_width
+        self.proprio_in = nn.Linear(PROPRIO, EMBED)
+        self.action_in = nn.Linear(STRIDE * c.actions, EMBED)
+        self.patch_in = nn.Identity() if token == W else nn.Linear(token, W)
+        self.patch_out = nn.Linear(W, c.features)
+        self.proprio_out = nn.Linear(W, PROPRIO)
+        self.predictor = FramePredictor(
+            c.grid,
+            0,
+            W,
+            c.predictor_depth,
+            c.predictor_heads,
+            c.predictor_head,
+            c.predictor_hidden,
+            conditional=False,
+            dropout=c.dropout,
+        )
+
+    def tokens(self, latents: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Latents and blocks -> tokens; there is no condition beside them."""
+        patches, proprio = self.split(latents)
+        same = torch.cat([self.proprio_in(proprio), self.action_in(blocks)], dim=-1)
+        tiled = same[..., None, :].expand(*patches.shape[:-1], -1)
+        return self.patch_in(torch.cat([patches, tiled], dim=-1)), None
+
+    def read(self, tokens: Tensor) -> Tensor:
+        """Every token -> features; their mean -> proprioception."""
+        body = self.proprio_out(tokens.mean(-2))
+        return torch.cat([self.patch_out(tokens).flatten(-2), body], dim=-1)

@@ -1,0 +1,149 @@
+"""Decisions at speed: frames in, costs out, in one call.
+
+On a GPU launching a decision's thousand small kernels costs more than their arithmetic: the call is
+recorded once per shape as a CUDA graph and then replayed.
+
+Legend: N starts, K candidates, B blocks of five controls, A action width, D latent.
+"""
+
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from djepa.errors import DjepaError, unknown_name
+from djepa.models.precision import PRECISIONS, arithmetic, narrowed
+from djepa.models.protocol import CONTEXT, HISTORY, STRIDE, Geometry
+
+KEPT = 4  # recorded shapes; each holds memory of its own
+
+
+class Inputs(NamedTuple):
+    """What one batch of decisions sees."""
+
+    frames: Tensor  # (N, 3, image, image, 3) uint8
+    goal: Tensor  # (N, image, image, 3) uint8
+    proprio: Tensor  # (N, 4, 4): pusher x y vx vy in the three frames, then in the goal
+    history: Tensor  # (N, 10, A)
+    candidates: Tensor  # (N, K, 5 B, A)
+
+
+Recording = tuple[torch.cuda.CUDAGraph, Inputs, Tensor]  # the graph, what it reads and writes
+
+
+class Fast:
+    """A geometry on a device, in one precision; costs are computed in float32 whatever it is.
+
+    The geometry is moved to the device and put into eval mode; `tf32` is float32 on a CPU. Set its
+    `chunk` and planning cost before: a recorded call keeps them as they were.
+    """
+
+    def __init__(
+        self,
+        geometry: Geometry,
+        device: str | torch.device = "cpu",
+        precision: str = "float32",
+        record: bool = True,
+        compiled: bool = False,
+    ) -> None:
+        module: object = geometry
+        if precision not in PRECISIONS:
+            raise unknown_name("precision", precision, PRECISIONS)
+        if not isinstance(module, nn.Module):
+            raise DjepaError(f"Geometry '{geometry.name}' is not a torch module.")
+        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+            raise DjepaError("No CUDA device here. Use the device cpu.")
+        self.device, self.precision = torch.device(device), precision
+        module.eval().to(self.device)
+        self._geometry = geometry
+        nets: Geometry = narrowed(module) if precision == "bf16" else geometry
+        self._encode, self._rollout = nets.encode, nets.rollout
+        if compiled:
+            self._encode, self._rollout = _beneath(nets.encode), _beneath(nets.rollout)
+        self._predict = torch.compile(self._futures, dynamic=False) if compiled else self._futures
+        self._records = record and self.device.type == "cuda"
+        self._calls: dict[tuple[torch.Size, ...], Recording | None] = {}
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the latest shape is replayed."""
+        return next(reversed(self._calls.values()), None) is not None
+
+    @torch.inference_mode()
+    def decide_costs(
+        self, frames: Tensor, goal: Tensor, proprio: Tensor, history: Tensor, candidates: Tensor
+    ) -> Tensor:
+        """Native costs (N, K) float32 of all candidates of all starts; see `Inputs` for shapes."""
+        given = Inputs(frames, goal, proprio, history, candidates)
+        _check(given, self._geometry.image)
+        if not self._records:
+            return self._costs(self._here(given))
+        with torch.cuda.device(self.device):
+            return self._replayed(given)
+
+    def _costs(self, given: Inputs) -> Tensor:
+        with arithmetic(self.device, self.precision):
+            futures, goal = self._predict(given)
+        with arithmetic(self.device, "float32"):
+            return self._geometry.native_cost(futures.float(), goal.float()).float()
+
+    def _futures(self, given: Inputs) -> tuple[Tensor, Tensor]:
+        """Futures (N, K, B, D) and goals (N, D); one encoder call for the four frames."""
+        every = torch.cat([given.frames, given.goal[:, None]], dim=1)
+        z = self._encode(every, given.proprio)
+        return self._rollout(z[:, :CONTEXT], given.history, given.candidates), z[:, CONTEXT]
+
+    def _replayed(self, given: Inputs) -> Tensor:
+        shapes = tuple(tensor.shape for tensor in given)
+        call = self._calls.pop(shapes) if shapes in self._calls else self._recording(given)
+        self._calls[shapes] = call  # the latest comes last
+        if len(self._calls) > KEPT:
+            self._calls.pop(next(iter(self._calls)))
+        if call is None:
+            return self._costs(self._here(given))
+        graph, inputs, cost = call
+        for held, fresh in zip(inputs, given, strict=True):
+            held.copy_(fresh)
+        graph.replay()
+        return cost.clone()  # the next replay overwrites it
+
+    def _recording(self, given: Inputs) -> Recording | None:
+        inputs = Inputs(*(tensor.clone() for tensor in self._here(given)))
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):  # libraries set up their workspaces, compilers compile
+                self._costs(inputs)
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                cost = self._costs(inputs)
+        except RuntimeError as error:
+            warnings.warn(f"Not recorded, kernels are launched one by one: {error}", stacklevel=4)
+            torch.cuda.synchronize()
+            return None
+        return graph, inputs, cost
+
+    def _here(self, given: Inputs) -> Inputs:
+        pixels = (tensor.to(self.device) for tensor in given[:2])
+        return Inputs(*pixels, *(tensor.to(self.device, torch.float32) for tensor in given[2:]))
+
+
+def _beneath(method: Any) -> Callable[..., Tensor]:
+    """The function under `inference_mode`: a compiler cannot enter that mode, its caller has."""
+    inner = getattr(method, "__wrapped__", None)
+    return method if inner is None else partial(inner, method.__self__)
+
+
+def _check(given: Inputs, px: int) -> None:
+    N, (*_, K, H, A) = len(given.frames), (0, 0, 0, *given.candidates.shape)
+    shapes = (N, CONTEXT, px, px, 3), (N, px, px, 3), (N, CONTEXT + 1, 4), (N, HISTORY, A)
+    for name, tensor, shape in zip(Inputs._fields, given, (*shapes, (N, K, H, A)), strict=True):
+        if tuple(tensor.shape) != shape:
+            raise DjepaError(f"{name} must be {shape}, got {tuple(tensor.shape)}.")
+    if min(N, K, H) < 1 or H % STRIDE or {given.frames.dtype, given.goal.dtype} != {torch.uint8}:
+        raise DjepaError(f"Give uint8 frames, candidates, and whole blocks of {STRIDE} controls.")

@@ -1,0 +1,175 @@
+"""What the patch geometries share: frozen patch features, proprioception, and the rollout.
+
+A latent is the standardised features of a frame's patches, neighbours merged into one token, and
+after them the pusher's standardised position and velocity: D = P · merged features + 4. Two
+predictors stand on it: `JEPAWM` and `DINOWM`.
+
+Legend: N starts, K candidates, B rows or blocks, T frames, P tokens of a frame, A action width.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from djepa.models.frames import FramePredictor, Past, expand_past
+from djepa.models.lewm import IMAGENET_MEAN, IMAGENET_STD
+from djepa.models.nets import ViT
+from djepa.models.protocol import CONTEXT, STRIDE
+
+PROPRIO = 4  # pusher x, y and their velocities
+
+
+@dataclass(frozen=True)
+class PatchConfig:
+    """Sizes of the frozen encoder and of the predictor. The defaults are the ones that ship."""
+
+    image: int = 112
+    patch: int = 14
+    width: int = 96
+    depth: int = 6
+    heads: int = 3
+    hidden: int = 384
+    scaled: bool = False  # LayerScale in the encoder's blocks, as DINOv2 has it
+    merge: int = 2  # patches merged along each side
+    predictor_width: int = 192
+    predictor_depth: int = 4
+    predictor_heads: int = 6
+    predictor_head: int = 32
+    predictor_hidden: int = 384
+    dropout: float = 0.0
+    residual: bool = True  # predict the change of a latent, not the latent
+    actions: int = 2
+
+    @property
+    def grid(self) -> int:
+        """Tokens along a side."""
+        return self.image // self.patch // self.merge
+
+    @property
+    def features(self) -> int:
+        """Numbers of a token."""
+        return self.merge**2 * self.width
+
+
+class PatchGeometry(nn.Module):
+    """Encoder, merging, standardisation, rollout, cost; a geometry adds `tokens` and `read`."""
+
+    name: str
+    proprio_weight: float
+    predictor: FramePredictor
+
+    def __init__(self, config: PatchConfig, chunk: int = 512) -> None:
+        super().__init__()
+        c = config
+        self.config, self.chunk = config, chunk
+        self.encoder = ViT(c.image, c.patch, c.width, c.depth, c.heads, c.hidden, 1e-6, c.scaled)
+        self.register_buffer("action_mean", torch.zeros(c.actions))
+        self.register_buffer("action_std", torch.ones(c.actions))
+        self.register_buffer("proprio_mean", torch.zeros(PROPRIO))
+        self.register_buffer("proprio_std", torch.ones(PROPRIO))
+        self.register_buffer("feature_mean", torch.zeros(c.width))
+        self.register_buffer("feature_std", torch.ones(c.width))
+        mean, std = torch.tensor(IMAGENET_MEAN), torch.tensor(IMAGENET_STD)
+        self.register_buffer("pixel_mean", mean[:, None, None], persistent=False)
+        self.register_buffer("pixel_std", std[:, None, None], persistent=False)
+        self.action_mean: Tensor
+        self.action_std: Tensor
+        self.proprio_mean: Tensor
+        self.proprio_std: Tensor
+        self.feature_mean: Tensor
+        self.feature_std: Tensor
+        self.pixel_mean: Tensor
+        self.pixel_std: Tensor
+
+    @property
+    def image(self) -> int:
+        """Side of a frame in pixels."""
+        return self.config.image
+
+    @property
+    def latent(self) -> int:
+        """D."""
+        return self.config.grid**2 * self.config.features + PROPRIO
+
+    def tokens(self, latents: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor | None]:
+        """(B, T, D), (B, T, 5 A) -> tokens (B, T, P, W), conditions (B, T, W) or None."""
+        raise NotImplementedError
+
+    def read(self, tokens: Tensor) -> Tensor:
+        """(B, T, P, W) what the predictor says -> (B, T, D)."""
+        raise NotImplementedError
+
+    def patch_features(self, frames: Tensor) -> Tensor:
+        """uint8 frames (n, image, image, 3) -> raw features of every patch (n, patches, width)."""
+        pixels = frames.permute(0, 3, 1, 2) / 255.0
+        return self.encoder((pixels - self.pixel_mean) / self.pixel_std)[:, 1:]
+
+    def merged(self, features: Tensor) -> Tensor:
+        """(n, patches, width) -> (n, P, merged features): neighbours side by side in one token."""
+        g, m = self.config.grid, self.config.merge
+        x = features.view(-1, g, m, g, m, self.config.width)
+        return x.permute(0, 1, 3, 2, 4, 5).reshape(len(features), g * g, -1)
+
+    def split(self, latents: Tensor) -> tuple[Tensor, Tensor]:
+        """(..., D) -> patches (..., P, features), proprioception (..., 4)."""
+        patches, proprio = latents.split([self.latent - PROPRIO, PROPRIO], dim=-1)
+        return patches.unflatten(-1, (-1, self.config.features)), proprio
+
+    def blocks(self, controls: Tensor) -> Tensor:
+        """Raw controls (..., 5 B, A) -> standardised blocks (..., B, 5 A)."""
+        scaled = (controls - self.action_mean) / self.action_std
+        return scaled.unflatten(-2, (-1, STRIDE)).flatten(-2)
+
+    def advance(
+        self, latents: Tensor, blocks: Tensor, first: int = 0, past: Past | None = None
+    ) -> tuple[Tensor, Past]:
+        """(B, T, D) latents and the blocks that follow each -> (B, T, D) the next ones, past."""
+        x, condition = self.tokens(latents, blocks)
+        x, past = self.predictor(x, condition, first, past)
+        after = self.read(x)
+        return (latents + after if self.config.residual else after), past
+
+    def predict(self, latents: Tensor, blocks: Tensor) -> Tensor:
+        """One step ahead of every frame of a window: (B, T, D), (B, T, 5 A) -> (B, T, D)."""
+        return self.advance(latents, blocks)[0]
+
+    def unroll(self, latents: Tensor, blocks: Tensor) -> Tensor:
+        """(B, 3, D) latents, (B, 2 + S, 5 A) blocks -> (B, S, D): S steps, predictions fed back."""
+        before = CONTEXT - 1
+        _, past = self.advance(latents[:, :before], blocks[:, :before])
+        return self._steps(latents[:, before:], blocks[:, before:], past)
+
+    def _steps(self, now: Tensor, blocks: Tensor, past: Past) -> Tensor:
+        futures = []
+        for step in range(blocks.shape[1]):
+            now, past = self.advance(now, blocks[:, step : step + 1], CONTEXT - 1 + step, past)
+            futures.append(now)
+        return torch.cat(futures, dim=1)
+
+    @torch.inference_mode()
+    def encode(self, frames: Tensor, proprio: Tensor) -> Tensor:
+        """Frames (..., image, image, 3) and proprioception (..., 4) -> latents (..., D)."""
+        raw = self.patch_features(frames.flatten(0, -4)).float()
+        patches = self.merged((raw - self.feature_mean) / self.feature_std)
+        body = (proprio.float() - self.proprio_mean) / self.proprio_std
+        return torch.cat([patches.flatten(1), body.reshape(-1, PROPRIO)], dim=1).view(
+            *frames.shape[:-3], -1
+        )
+
+    @torch.inference_mode()
+    def rollout(self, context: Tensor, history: Tensor, candidates: Tensor) -> Tensor:
+        """Futures (N, K, B, D), at most `chunk` candidates in memory; the past is shared by all."""
+        N, K = candidates.shape[:2]
+        before, after = self.blocks(history), self.blocks(candidates).flatten(0, 1)
+        _, past = self.advance(context[:, :-1], before)
+        futures = []
+        for rows in torch.arange(N * K, device=context.device).split(self.chunk):
+            start = rows // K
+            futures.append(self._steps(context[start, -1:], after[rows], expand_past(past, start)))
+        return torch.cat(futures).unflatten(0, (N, K))
+
+    def native_cost(self, futures: Tensor, goal: Tensor) -> Tensor:
+        """Terminal patch error + weight · proprioceptive error, means: (N, K) float32."""
+        seen, felt = self.split((futures[:, :, -1].float() - goal[:, None].float()).square())
+        return seen.flatten(-2).mean(-1) + self.proprio_weight * felt.mean(-1)

@@ -1,0 +1,123 @@
+"""What a geometry believes of one start's pool, in numbers that can be drawn.
+
+Legend: K candidates, B blocks of five controls, D latent, E executed frames.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from djepa.bank.read import Bank
+from djepa.errors import DjepaError
+from djepa.models.predict import encode_states, predict
+from djepa.models.protocol import Geometry
+
+Array = npt.NDArray[Any]
+SHORTLIST, ROWS = 8, 4
+
+
+@dataclass(frozen=True, eq=False)
+class Belief:
+    """One geometry's view of one pool. A frame has the number k * B + b: candidate, then block.
+
+    Of candidates that were not executed, `realised` and what follows from it mean nothing.
+    """
+
+    title: str
+    futures: Tensor  # (K, B, D) predicted
+    realised: Tensor  # (K, B, D) encoded from the executed frames
+    cost: Array  # (K,) native cost of the prediction
+    realised_cost: Array  # (K,) native cost of what execution showed
+    ranking: Array  # (K,) positions by native cost, ties to the smaller ID
+    executed: Array  # (E,) numbers of the frames there are, by candidate ID, then block
+    drift: Array  # (K, B) distance of predicted and executed latent, over the spread of the latents
+
+    def nearest(self, k: int) -> Array:
+        """(B,) the executed frame whose latent is nearest to each prediction.
+
+        Candidates that share controls share frames: of equals the candidate's own, else the
+        smaller ID's.
+        """
+        frames = self.realised.flatten(0, 1)[torch.from_numpy(self.executed)]
+        # The faster way, by matrix products, blurs distances between frames that are almost alike.
+        exact = "donot_use_mm_for_euclid_dist"
+        far = torch.cdist(self.futures[k], frames, compute_mode=exact).numpy()  # (B, E)
+        found, own = self.executed[far.argmin(1)], self.own(k)
+        if not len(own):
+            return np.asarray(found)
+        columns = np.flatnonzero(np.isin(self.executed, own))
+        return np.where(far[np.arange(len(own)), columns] <= far.min(1), own, found)
+
+    def own(self, k: int) -> Array:
+        """(B,) the frames that executing the candidate showed; none if it was not executed."""
+        return np.asarray(self.executed[self.executed // self.drift.shape[1] == k])
+
+
+@torch.inference_mode()
+def believe(
+    bank: Bank, start_id: int, title: str, geometry: Geometry, device: str = "cpu"
+) -> Belief:
+    """Predict the start's pool, and encode every state that executing it showed."""
+    row, shape = bank.row(start_id), bank.world().shape
+    ids, ran = bank.decisions.candidate_ids[row], bank.outcomes.observed[row]
+    if not ran.any():
+        raise DjepaError(
+            f"No candidate of start {start_id} was executed, so there is nothing to hold a "
+            "prediction against. Choose another start."
+        )
+    p = predict(geometry, shape, bank.decisions, slice(row, row + 1), device)
+    # What was not executed has no states; any will do, since nothing is read off them.
+    states = np.where(ran[:, None, None], bank.outcomes.states[row], bank.decisions.state[row])
+    z = encode_states(geometry, shape, torch.from_numpy(states).to(device))
+    cost, after = (c[0].cpu().numpy() for c in (p.cost, geometry.native_cost(z[None], p.goal)))
+    futures, realised = p.futures[0].float().cpu(), z.float().cpu()
+    order, B = np.argsort(ids), states.shape[1]
+    return Belief(
+        title=title,
+        futures=futures,
+        realised=realised,
+        cost=cost,
+        realised_cost=after,
+        ranking=np.lexsort((ids, cost)),
+        executed=(order[ran[order], None] * B + np.arange(B)).ravel(),
+        drift=(futures - realised).norm(dim=-1).numpy() / _spread(realised[torch.from_numpy(ran)]),
+    )
+
+
+def _spread(latents: Tensor) -> float:
+    """(k, B, D) -> root mean square distance to the mean: the drift of always answering that."""
+    off = latents - latents.mean((0, 1))
+    return max(off.square().sum(-1).mean().sqrt().item(), 1e-12)
+
+
+def telling(bank: Bank, start_id: int, belief: Belief) -> dict[int, str]:
+    """Positions worth seeing, by native cost, and why: the native choice, the best executed one,
+    the first of the shortlist that ended otherwise than the native choice, the cheapest others.
+    """
+    row, ranking = bank.row(start_id), belief.ranking.tolist()
+    seen, ids = bank.outcomes, bank.decisions.candidate_ids[row]
+    ran, won = seen.observed[row], seen.success[row]
+    first, best = ranking[0], int(np.lexsort((ids, np.where(ran, seen.cost[row], np.inf)))[0])
+    short = ranking[:SHORTLIST]
+    other = [k for k in short if ran[k] and ran[first] and won[k] != won[first]]
+    rows = dict.fromkeys([first, best, *other[:1], *short], f"from the shortlist of {SHORTLIST}")
+    rows[best] = "best executed"
+    rows[first] = "native choice and best executed" if best == first else "native choice"
+    return {k: rows[k] for k in sorted(list(rows)[:ROWS], key=ranking.index)}
+
+
+def named(bank: Bank, start_id: int, candidates: Sequence[int]) -> dict[int, str]:
+    """Positions of the candidates with these IDs, to be shown because someone asked."""
+    ids = bank.decisions.candidate_ids[bank.row(start_id)].tolist()
+    for candidate in candidates:
+        if candidate not in ids:
+            raise DjepaError(
+                f"Start {start_id} of {bank.path} has no candidate {candidate}; "
+                f"it has {len(ids)}, from {min(ids)} to {max(ids)}."
+            )
+    return {ids.index(candidate): "as asked" for candidate in candidates}

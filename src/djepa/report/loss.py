@@ -1,0 +1,79 @@
+"""The loss plot that lies beside a training log."""
+
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from djepa.errors import DjepaError, MissingExtraError
+from djepa.files import write_atomically
+
+BLUE, VERMILION = "#0072B2", "#D55E00"  # Okabe and Ito: told apart with any colour vision
+NUMBERS = ("seconds", "step", "steps", "loss", "selection")
+Entry = dict[str, Any]  # phase: str, and those of NUMBERS that the line holds
+
+
+def loss_plot(log: Path) -> Path:
+    """Draw `loss.png` beside the log: a column per phase, loss above, selection success beneath."""
+    entries = _last_run(log)
+    phases = list(dict.fromkeys(entry["phase"] for entry in entries))
+    try:
+        from matplotlib.figure import Figure  # not pyplot: it would look for a display
+        from matplotlib.ticker import LogLocator, NullFormatter
+    except ImportError:
+        raise MissingExtraError("A loss plot", "report") from None
+    figure = Figure(figsize=(1.2 + 3.6 * len(phases), 5.0), dpi=150, layout="constrained")
+    panels = figure.subplots(2, len(phases), sharex="col", sharey="row", squeeze=False)
+    for (above, beneath), phase in zip(panels.T, phases, strict=True):
+        above.set_title(phase, loc="left")
+        above.plot(*_series(entries, phase, "loss"), "o-", color=BLUE, markersize=3)
+        above.margins(x=0.1)  # room for the number beneath
+        _selection(beneath, *_series(entries, phase, "selection"))
+    panels[0, 0].set(ylabel="loss", yscale="log")
+    panels[0, 0].yaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter="{x:g}")
+    panels[0, 0].yaxis.set_minor_formatter(NullFormatter())
+    panels[1, 0].set(ylabel="selection success, %", ylim=(0, 100))
+    for axes in panels.flat:
+        axes.grid(color="#E4E5E7", linewidth=0.8)
+        axes.spines[["top", "right"]].set_visible(False)
+    data, path = io.BytesIO(), log.with_name("loss.png")
+    figure.savefig(data, format="png")
+    write_atomically(path, data.getvalue())
+    return path
+
+
+def _selection(axes: Any, steps: list[float], shares: list[float]) -> None:
+    """Every checkpoint that was judged; the best with its number, the later of equals."""
+    axes.plot(steps, [100 * s for s in shares], "D--", color=VERMILION, markersize=5, linewidth=0.8)
+    axes.set_xlabel("step")
+    for share, step in sorted(zip(shares, steps, strict=True))[-1:]:
+        at, label = (step, 100 * share), f"{100 * share:.1f} %"
+        axes.annotate(label, at, (0, 8), textcoords="offset points", ha="center")
+
+
+def _series(entries: list[Entry], phase: str, what: str) -> tuple[list[float], list[float]]:
+    """Steps and values of one phase."""
+    found = [entry for entry in entries if entry["phase"] == phase and what in entry]
+    return [entry["step"] for entry in found], [entry[what] for entry in found]
+
+
+def _last_run(log: Path) -> list[Entry]:
+    """The entries since the clock last went back: every run appends to the same log."""
+    entries: list[Entry] = []
+    text = log.read_text(errors="replace") if log.is_file() else ""
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            held = json.loads(line)
+            entry = {name: float(held[name]) for name in NUMBERS if name in held}
+        except (ValueError, TypeError):
+            held, entry = {}, {}
+        if not isinstance(held, dict) or "phase" not in held:
+            raise DjepaError(f"{log}, line {number}, is not a line of a training log. Remove it.")
+        clock = entries[-1]["seconds"] if entries else 0.0
+        entries = [] if entry.setdefault("seconds", clock) < clock else entries
+        entry.setdefault("step", entry.get("steps", 0.0))  # the end of a phase counts its steps
+        entries.append({**entry, "phase": str(held["phase"])})
+    if not any(math.isfinite(entry.get("loss", math.nan)) for entry in entries):
+        raise DjepaError(f"{log} holds no loss: there is no such file, or nothing was trained yet.")
+    return entries
