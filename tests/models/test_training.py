@@ -203,6 +203,10 @@ def test_windows_and_cached_windows_agree(tiny: Path) -> None:
     trainer.model.eval()
     cache = Cache(trainer.model, trainer.shape, trainer.episodes)
     latents, blocks, _ = cache.windows(64, 4, trainer.random.manual_seed(0))
+    held, _, _ = cache.windows(64, 4, trainer.random.manual_seed(0), validation=True)
+    first = set(map(tuple, cache._latents[:16].float().flatten(0, 1).tolist()))  # first shard
+    assert all(tuple(row) in first for row in held.flatten(0, 1).tolist())
+    assert not any(tuple(row) in first for row in latents.flatten(0, 1).tolist())
     assert latents.shape == (64, 4, 16)
     assert blocks.shape == (64, 3, 10)
     row, phase = 7, 7 % 5

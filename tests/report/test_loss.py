@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from djepa.errors import DjepaError, MissingExtraError
-from djepa.report.loss import _last_run, _series, loss_plot
+from djepa.report.loss import _entries, _series, loss_plot
 
 ENTRIES = [
     {"seconds": 1.0, "phase": "joint", "recorded": True, "episodes": 64},
@@ -16,7 +16,7 @@ ENTRIES = [
     {"seconds": 11.0, "phase": "predictor", "step": 0, "loss": 0.12},
     {"seconds": 20.0, "phase": "predictor", "step": 900, "selection": 0.44},
     {"seconds": 21.0, "phase": "predictor", "step": 1000, "loss": 0.08},
-    {"phase": "predictor", "step": 1200, "selection": 0.53},
+    {"phase": "predictor", "step": 1200, "validation": 0.09, "selection": 0.53},
 ]
 
 
@@ -28,10 +28,11 @@ def log(tmp_path):
 
 
 def test_every_number_is_in_its_phase(log):
-    entries = _last_run(log)
+    entries = _entries(log)
     assert _series(entries, "joint", "loss") == ([0, 500, 620], [13.8, 0.76, 0.5])
     assert _series(entries, "joint", "selection") == ([620], [0.29])
     assert _series(entries, "predictor", "loss") == ([0, 1000], [0.12, 0.08])
+    assert _series(entries, "predictor", "validation") == ([1200], [0.09])
     assert _series(entries, "predictor", "selection") == ([900, 1200], [0.44, 0.53])
 
 
@@ -47,12 +48,10 @@ def test_the_plot_lies_beside_the_log(log):
     assert loss_plot(log).read_bytes() == before
 
 
-def test_a_run_that_was_begun_again_stands_alone(log):
-    again = [{"seconds": 0.5 + i, "phase": "joint", "step": i, "loss": 7.0 - i} for i in range(2)]
+def test_a_run_that_went_on_is_one_run(log):
     with log.open("a") as file:
-        file.writelines(json.dumps(entry) + "\n" for entry in again)
-    assert _series(_last_run(log), "joint", "loss") == ([0, 1], [7.0, 6.0])
-    assert _series(_last_run(log), "predictor", "loss") == ([], [])
+        file.write('{"seconds": 0.5, "phase": "predictor", "step": 1500, "loss": 0.07}\n')
+    assert _series(_entries(log), "predictor", "loss")[0] == [0, 1000, 1500]
 
 
 def test_a_loss_that_went_astray_leaves_a_gap(log):

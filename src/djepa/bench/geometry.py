@@ -177,9 +177,11 @@ def _peak(device: str) -> float:
 def _shipped_formats(config: GeometryBench, say: Say) -> list[GeometryRow]:
     """Number formats once more on weights that mean something, where the others do not."""
     rows: list[GeometryRow] = []
-    for where in set(config.geometries) & set(shipped()) if config.device == "cuda" else ():
+    if config.device != "cuda":
+        return rows
+    for where in (name for name in config.geometries if name in shipped()):
         subject = stored_subject(where, config.device)
         if subject.size != config.size:
-            given = decisions(subject.model.image, config.starts, config.candidates, "cuda")
+            given = decisions(subject.model.image, config.starts, config.candidates, config.device)
             rows += precision_rows(subject, given, (), config.device, say)
     return rows

@@ -77,7 +77,7 @@ def stored_subject(where: str, device: str) -> Subject:
 
 def random_model(name: str, size: str) -> nn.Module:
     """A geometry with fresh weights, in eval mode."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = build(name, size).eval().requires_grad_(False)
         for parameter in model.parameters():

@@ -39,7 +39,7 @@ class Cache:
     @torch.no_grad()
     def extend(self) -> None:
         """Encode the episodes that have come since."""
-        ready = self._episodes.refresh(least=1)
+        ready = self._episodes.refresh(least=self._episodes.validation + 1)
         gpu = self._device.type == "cuda"
         for begin in range(self._known, ready, EPISODES):
             rows = torch.arange(begin, min(begin + EPISODES, ready), device=self._device)[:, None]
@@ -48,18 +48,26 @@ class Cache:
             taken = phase + torch.arange(LENGTH - STRIDE, device=self._device)
             with torch.autocast(self._device.type, torch.float16, enabled=gpu):
                 states = self._episodes.states[rows, at]
-                latents = encode_states(self._encoder, self._shape, states, batch=8192)
+                latents = encode_states(
+                    self._encoder, self._shape, states, batch=8192 if gpu else 256
+                )
             self._latents[rows[:, 0]] = latents.half()
             self._blocks[rows[:, 0]] = self._encoder.blocks(self._episodes.controls[rows, taken])
         self._known = ready
 
-    def windows(self, B: int, T: int, random: torch.Generator) -> tuple[Tensor, Tensor, Draws]:
-        """Random windows: latents (B, T, D), blocks (B, T - 1, 10), draws."""
+    def windows(
+        self, B: int, T: int, random: torch.Generator, validation: bool = False
+    ) -> tuple[Tensor, Tensor, Draws]:
+        """Random windows of training or of validation episodes.
 
-        def integers(below: int) -> Tensor:
-            return torch.randint(below, (B, 1), device=self._device, generator=random)
+        Latents (B, T, D), blocks (B, T - 1, 10), draws.
+        """
 
-        episode = integers(self._known)
-        at = integers(self._latents.shape[1] - T + 1) + torch.arange(T, device=self._device)
+        def integers(low: int, high: int) -> Tensor:
+            return torch.randint(low, high, (B, 1), device=self._device, generator=random)
+
+        held = self._episodes.validation
+        episode = integers(0, held) if validation else integers(held, self._known)
+        at = integers(0, self._latents.shape[1] - T + 1) + torch.arange(T, device=self._device)
         draws = draw(B, T, self._encoder.config.width, random)
         return self._latents[episode, at].float(), self._blocks[episode, at[:, :-1]], draws

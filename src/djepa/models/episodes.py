@@ -87,6 +87,13 @@ class Episodes:
         self._states = torch.empty((len(shards) * SHARD, LENGTH + 1, 10), device=device)
         self._controls = torch.empty((len(shards) * SHARD, LENGTH, 2), device=device)
         self._taken = 0
+        if len(shards) < 2:
+            raise DjepaError(f"Ask for more than {SHARD} episodes: the first {SHARD} validate.")
+
+    @property
+    def validation(self) -> int:
+        """The first so many episodes are never trained on."""
+        return SHARD
 
     @property
     def capacity(self) -> int:

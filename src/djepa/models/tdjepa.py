@@ -54,7 +54,7 @@ class TDJEPA(LeWM):
     def __init__(
         self,
         config: LeWMConfig = SMALL,
-        chunk: int = 4096,
+        chunk: int = 1024,
         planning: PlanningCost | None = None,
     ) -> None:
         super().__init__(config, chunk)

@@ -61,6 +61,8 @@ class Trainer:
             max(8, batch // config.shrink) for batch in (self.recipe.first, self.recipe.then)
         )
         self.saved = self._read_state()
+        if self.saved is None:
+            (out / "log.jsonl").unlink(missing_ok=True)
         shards = plan_shards(data or out / "episodes", config.episodes, 0, (config.shape,))
         self.simulation = None if data else Simulation(shards)
         self.development = self._collect_development()
@@ -72,7 +74,7 @@ class Trainer:
 
     def run(self) -> Model:
         """Both phases; returns the model that selected best on the development starts."""
-        self.episodes.refresh(least=min(8192, self.config.episodes))
+        self.episodes.refresh(least=min(8192, self.episodes.capacity))
         self._standardise()
         total, share = self.config.minutes * 60, self.config.joint
         if self.saved and self.saved["phase"] == "predictor":
@@ -105,9 +107,9 @@ class Trainer:
             return self.recipe.loss(model, latents, blocks, Draws(directions, pairs), True)
 
         step = Step(loss, model, self.config.rate / 2, self.config.decay)
-        for _ in self._loop("joint", step, self._windows, seconds):
+        for i, _ in self._loop("joint", step, self._windows, seconds):
             self.episodes.refresh()
-        self.say(phase="joint", selection=self.select(model))
+        self.say(phase="joint", step=i, selection=self.select(model))
 
     def _distil_phase(self, model: PatchGeometry, seconds: float) -> None:
         """The encoder alone, taught by its own average."""
@@ -122,7 +124,7 @@ class Trainer:
 
         def batch(i: int) -> tuple[Tensor, ...]:
             self.random.manual_seed(seed_for("distil", self.config.seed, i))
-            episode, at = self._integers(self.episodes.ready), self._integers(LENGTH + 1)
+            episode, at = self._training(), self._integers(0, LENGTH + 1)
             views = draw_views(self.first, model.encoder.patches, self.random)
             return self.episodes.states[episode, at][:, 0], *views
 
@@ -158,8 +160,8 @@ class Trainer:
                 cache.extend()
             if marks and progress > marks[0]:
                 marks = [mark for mark in marks if mark >= progress]
-                best = self._better(best, step.average(), i)
-        return self._better(best, step.average(), i)[1]
+                best = self._better(best, step.average(), i, cache)
+        return self._better(best, step.average(), i, cache)[1]
 
     def _loop(
         self, phase: str, step: Step[Any], windows: Windows, seconds: float
@@ -216,29 +218,42 @@ class Trainer:
         model.load_state_dict(load_file(path))
         return self.select(model), model
 
-    def _better(self, best: tuple[float, Model], model: Model, i: int) -> tuple[float, Model]:
-        selection = self.select(model)
-        self.say(phase="predictor", step=i, selection=selection)
+    def _better(
+        self, best: tuple[float, Model], model: Model, i: int, cache: Cache
+    ) -> tuple[float, Model]:
+        selection, loss = self.select(model), self._validate(model, cache)
+        self.say(phase="predictor", step=i, validation=loss, selection=selection)
         if selection < best[0]:
             return best
         tensors = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
         write_atomically(self.out / "best.safetensors", bytes(save(tensors)))
         return selection, model
 
+    @torch.no_grad()
+    def _validate(self, model: Model, cache: Cache) -> float:
+        """The loss on windows of episodes that nobody trains on, always the same ones."""
+        self.random.manual_seed(seed_for("validation"))
+        windows = cache.windows(self.then, self.recipe.frames, self.random, validation=True)
+        return self.recipe.loss(model, *windows, False).item()
+
     def _windows(self, i: int) -> tuple[Tensor, ...]:
         """Random windows: states (B, T, 10) five controls apart, blocks (B, T - 1, 10), draws."""
         self.random.manual_seed(seed_for("window", self.config.seed, i))
         T, span = self.recipe.frames, STRIDE * (self.recipe.frames - 1)
-        episode, first = self._integers(self.episodes.ready), self._integers(LENGTH - span + 1)
+        episode, first = self._training(), self._integers(0, LENGTH - span + 1)
         at = first + torch.arange(0, span + 1, STRIDE, device=self.device)
         taken = first + torch.arange(span, device=self.device)
         blocks = self.model.blocks(self.episodes.controls[episode, taken])
         draws = draw(self.first, T, self.model.latent, self.random)
         return self.episodes.states[episode, at], blocks, *draws
 
-    def _integers(self, below: int) -> Tensor:
+    def _integers(self, low: int, high: int) -> Tensor:
         """(first, 1) random integers from the generator of this step."""
-        return torch.randint(below, (self.first, 1), device=self.device, generator=self.random)
+        return torch.randint(low, high, (self.first, 1), device=self.device, generator=self.random)
+
+    def _training(self) -> Tensor:
+        """(first, 1) random training episodes."""
+        return self._integers(self.episodes.validation, self.episodes.ready)
 
     def _standardise(self) -> None:
         """Means and spreads of controls, and of proprioception where the model takes it."""

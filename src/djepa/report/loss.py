@@ -10,13 +10,13 @@ from djepa.errors import DjepaError, MissingExtraError
 from djepa.files import write_atomically
 
 BLUE, VERMILION = "#0072B2", "#D55E00"  # Okabe and Ito: told apart with any colour vision
-NUMBERS = ("seconds", "step", "steps", "loss", "selection")
+NUMBERS = ("step", "steps", "loss", "validation", "selection")
 Entry = dict[str, Any]  # phase: str, and those of NUMBERS that the line holds
 
 
 def loss_plot(log: Path) -> Path:
     """Draw `loss.png` beside the log: a column per phase, loss above, selection success beneath."""
-    entries = _last_run(log)
+    entries = _entries(log)
     phases = list(dict.fromkeys(entry["phase"] for entry in entries))
     try:
         from matplotlib.figure import Figure  # not pyplot: it would look for a display
@@ -28,9 +28,10 @@ def loss_plot(log: Path) -> Path:
     for (above, beneath), phase in zip(panels.T, phases, strict=True):
         above.set_title(phase, loc="left")
         above.plot(*_series(entries, phase, "loss"), "o-", color=BLUE, markersize=3)
+        above.plot(*_series(entries, phase, "validation"), "s", color=VERMILION, markersize=4)
         above.margins(x=0.1)  # room for the number beneath
         _selection(beneath, *_series(entries, phase, "selection"))
-    panels[0, 0].set(ylabel="loss", yscale="log")
+    panels[0, 0].set(ylabel="loss (squares: other episodes)", yscale="log")
     panels[0, 0].yaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter="{x:g}")
     panels[0, 0].yaxis.set_minor_formatter(NullFormatter())
     panels[1, 0].set(ylabel="selection success, %", ylim=(0, 100))
@@ -58,8 +59,8 @@ def _series(entries: list[Entry], phase: str, what: str) -> tuple[list[float], l
     return [entry["step"] for entry in found], [entry[what] for entry in found]
 
 
-def _last_run(log: Path) -> list[Entry]:
-    """The entries since the clock last went back: every run appends to the same log."""
+def _entries(log: Path) -> list[Entry]:
+    """Every line of the log; a run that was cut off and went on has one log."""
     entries: list[Entry] = []
     text = log.read_text(errors="replace") if log.is_file() else ""
     for number, line in enumerate(text.splitlines(), 1):
@@ -70,8 +71,6 @@ def _last_run(log: Path) -> list[Entry]:
             held, entry = {}, {}
         if not isinstance(held, dict) or "phase" not in held:
             raise DjepaError(f"{log}, line {number}, is not a line of a training log. Remove it.")
-        clock = entries[-1]["seconds"] if entries else 0.0
-        entries = [] if entry.setdefault("seconds", clock) < clock else entries
         entry.setdefault("step", entry.get("steps", 0.0))  # the end of a phase counts its steps
         entries.append({**entry, "phase": str(held["phase"])})
     if not any(math.isfinite(entry.get("loss", math.nan)) for entry in entries):

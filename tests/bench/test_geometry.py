@@ -1,0 +1,196 @@
+"""The geometry bench measures what it says; no time is asserted."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from djepa.bench.geometry import GeometryBench, bench_geometry, start_by_start
+from djepa.bench.precision import combined, drift, precision_rows
+from djepa.bench.subject import RANDOM, STORED, Subject, decisions, load_subject
+from djepa.errors import DjepaError
+from djepa.models import lewm, weights
+from djepa.models.fast import Fast
+from djepa.models.lewm import LeWM, LeWMConfig
+from djepa.models.tdjepa import TDJEPA
+from djepa.models.weights import card, save_geometry
+
+TINY = LeWMConfig(
+    image=28,
+    patch=14,
+    width=24,
+    depth=1,
+    heads=3,
+    hidden=48,
+    latent=16,
+    projector=32,
+    predictor_depth=1,
+    predictor_heads=2,
+    predictor_head=8,
+    predictor_hidden=32,
+    dropout=0.0,
+)
+KEYS = {"what", "unit", "ours", "plain", "ratio", "note", "geometry", "size", "weights", "details"}
+
+
+def save_tiny(kind: type[LeWM], folder: Path) -> None:
+    torch.manual_seed(0)
+    model = kind(TINY).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    save_geometry(model, folder, card({}, model, "", {}))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Stored weights of two tiny geometries."""
+    root = tmp_path_factory.mktemp("tiny")
+    for kind in (LeWM, TDJEPA):
+        save_tiny(kind, root / kind.name)
+    return [str(root / "lewm"), str(root / "tdjepa")]
+
+
+def test_the_command_writes_every_row(folders: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "bench.json"
+    sizes = ["--starts", "2", "--candidates", "3", "--many", "70", "--out", str(out)]
+    done = subprocess.run(
+        [sys.executable, "-m", "djepa", "bench", "geometry", "--geometry", *folders, *sizes],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "| lewm own size, starts |" in done.stdout
+    numbers = json.loads(out.read_text())
+    assert {"device", "threads", "torch", "starts", "candidates", "rows"} == numbers.keys()
+    assert [row["what"].split(", ", 1)[1] for row in numbers["rows"]] == [
+        "starts",
+        "70 candidates",
+        "memory of 70 candidates",
+    ] * 2
+    assert [row["geometry"] for row in numbers["rows"]] == ["lewm"] * 3 + ["tdjepa"] * 3
+    for row in numbers["rows"]:
+        assert row.keys() == KEYS
+        assert row["weights"] == STORED
+    starts, rate, memory = numbers["rows"][:3]
+    assert {"ms_per_start", "encode_ms_per_start", "rollout_ms_per_start"} < starts[
+        "details"
+    ].keys()
+    assert starts["ratio"] > 0
+    assert (rate["details"]["chunk"], rate["details"]["plain_chunk"]) == (17, 70)
+    assert memory["unit"] == "MB"
+
+
+def test_names_without_weights_are_measured_with_random_ones(
+    monkeypatch: pytest.MonkeyPatch, folders: list[str]
+) -> None:
+    monkeypatch.setitem(lewm.SIZES, "small", TINY)
+    monkeypatch.setattr(weights, "SHIPPED", Path(folders[0]).parent / "none")
+    subject = load_subject("lewm", "small", "cpu")
+    assert (subject.size, subject.weights) == ("small", RANDOM)
+    costs = Fast(subject.model).decide_costs(*decisions(28, 2, 4, "cpu"))
+    assert (costs.std(1) > 1e-6).all()  # actions get through
+    again = load_subject("lewm", "small", "cpu")
+    assert torch.equal(Fast(again.model).decide_costs(*decisions(28, 2, 4, "cpu")), costs)
+
+
+def test_shipped_weights_stand_in_for_their_own_size_alone(
+    monkeypatch: pytest.MonkeyPatch, folders: list[str]
+) -> None:
+    monkeypatch.setitem(lewm.SIZES, "small", TINY)
+    monkeypatch.setattr(weights, "SHIPPED", Path(folders[0]).parent)
+    assert load_subject("lewm", "small", "cpu").weights == STORED
+    monkeypatch.setitem(lewm.SIZES, "paper", lewm.SMALL)
+    assert load_subject("lewm", "paper", "cpu").weights == RANDOM
+
+
+def test_the_loop_and_the_batch_do_the_same_work(folders: list[str]) -> None:
+    fast = Fast(load_subject(folders[1], "small", "cpu").model)
+    given = decisions(28, 3, 5, "cpu")
+    costs = fast.decide_costs(*given)
+    assert costs.shape == (3, 5)
+    assert torch.allclose(costs, start_by_start(fast, given), atol=1e-5)
+
+
+def test_more_candidates_than_a_pool_holds_all_differ() -> None:
+    candidates = decisions(28, 1, 150, "cpu").candidates[0]
+    assert candidates.shape == (150, 25, 2)
+    assert candidates.abs().max() <= 1
+    assert len(candidates.flatten(1).unique(dim=0)) == 150
+    assert torch.equal(candidates[:63], decisions(28, 1, 63, "cpu").candidates[0])
+
+
+def test_changed_ranks_and_choices_by_hand() -> None:
+    exact = torch.tensor([[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]])
+    other = torch.tensor([[1.0, 3.0, 2.0, 4.0], [2.0, 1.0, 3.0, 4.0]])
+    assert drift(other, exact) == (0.5, 0.5)
+    assert drift(exact + 1, exact) == (0.0, 0.0)
+
+
+def test_every_number_format_has_a_row(folders: list[str]) -> None:
+    given, rows = decisions(28, 2, 6, "cpu"), []
+    for folder in folders:
+        subject = load_subject(folder, "small", "cpu")
+        rows += precision_rows(subject, given, (), "cpu", lambda line: None)
+    formats = ["float32", "tf32", "bf16", *(f"{p} + recorded" for p in ("float32", "tf32", "bf16"))]
+    assert [row.what for row in rows[:6]] == [f"lewm own size, {name}" for name in formats]
+    assert rows[0].plain is None
+    assert all(row.plain == rows[0].ours for row in rows[1:6])
+    assert rows[1].details["ranks_changed"] == 0  # TF32 is float32 here
+    both = combined(rows)
+    assert [row.what for row in both] == [f"lewm + tdjepa own size, {name}" for name in formats]
+    expected = rows[0].details["ms_per_start"] + rows[6].details["ms_per_start"]
+    assert both[0].details["ms_per_start"] == pytest.approx(expected)
+    assert combined(rows[:6]) == []
+
+
+def test_a_compiler_that_fails_costs_its_row_alone(
+    monkeypatch: pytest.MonkeyPatch, folders: list[str]
+) -> None:
+    def broken(function: object, dynamic: bool) -> None:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(torch, "compile", broken)
+    said: list[str] = []
+    subject = load_subject(folders[0], "small", "cpu")
+    rows = precision_rows(subject, decisions(28, 1, 2, "cpu"), ("bf16",), "cpu", said.append)
+    assert len(rows) == 6
+    assert said[-1] == "bf16 + compiled + recorded does not work here: no compiler"
+
+
+def test_rows_name_their_subject() -> None:
+    row = Subject(LeWM(TINY), "small", RANDOM).row("x", "MB", 2.0, 4.0, "why", chunk=3)
+    assert (row.what, row.ratio, row.note) == ("lewm small, x", 0.5, "why; random weights")
+    assert row.as_dict().keys() == KEYS
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"starts": 0}, "starts must be at least 1"),
+        ({"device": "gpu"}, "Unknown device 'gpu'"),
+        ({"geometries": ("nowhere",)}, "nowhere"),
+        ({"size": "smal"}, "Did you mean 'small'"),
+    ],
+)
+def test_bad_requests_are_named(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(DjepaError, match=message):
+        bench_geometry(GeometryBench(**changes), lambda line: None)  # type: ignore[arg-type]
+
+
+def test_a_missing_gpu_is_named() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(DjepaError, match="No CUDA device here"):
+        GeometryBench(device="cuda")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_a_gpu_number_formats_are_measured(folders: list[str]) -> None:
+    config = GeometryBench(tuple(folders), "small", "cuda", 2, 3, 40, compiled=())
+    what = [row.what for row in bench_geometry(config, lambda line: None)]
+    assert "lewm own size, bf16 + recorded" in what
+    assert "lewm + tdjepa own size, bf16 + recorded" in what

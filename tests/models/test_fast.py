@@ -1,0 +1,181 @@
+"""The fast path gives what the geometry itself gives."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from djepa.errors import DjepaError
+from djepa.models.fast import KEPT, Fast, Inputs
+from djepa.models.kinds import Model
+from djepa.models.lewm import LeWM, LeWMConfig
+from djepa.models.tdjepa import TDJEPA, PlanningCost
+
+TINY = LeWMConfig(
+    image=28,
+    patch=14,
+    width=24,
+    depth=2,
+    heads=3,
+    hidden=48,
+    latent=20,
+    projector=32,
+    predictor_depth=2,
+    predictor_heads=2,
+    predictor_head=8,
+    predictor_hidden=40,
+)
+N, K, H = 3, 5, 25
+NO_CUDA = not torch.cuda.is_available()
+on_cuda = pytest.mark.skipif(NO_CUDA, reason="no CUDA device")
+
+
+def tiny(name: str = "lewm", config: LeWMConfig = TINY) -> Model:
+    torch.manual_seed(0)
+    model = (TDJEPA if name == "tdjepa" else LeWM)(config).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    return model.requires_grad_(False)
+
+
+def inputs(starts: int = N, candidates: int = K, controls: int = H) -> Inputs:
+    random = torch.Generator().manual_seed(1)
+    px = TINY.image
+    pixels = torch.randint(0, 256, (starts, 4, px, px, 3), generator=random, dtype=torch.uint8)
+    uniform = [
+        torch.empty(shape).uniform_(-1, 1, generator=random)
+        for shape in ((starts, 4, 4), (starts, 10, 2), (starts, candidates, controls, 2))
+    ]
+    return Inputs(pixels[:, :3], pixels[:, 3], *uniform)
+
+
+def plain(model: Model, given: Inputs) -> Tensor:
+    """The geometry's own three calls."""
+    z = model.encode(torch.cat([given.frames, given.goal[:, None]], 1), given.proprio)
+    futures = model.rollout(z[:, :3], given.history, given.candidates)
+    return model.native_cost(futures, z[:, 3])
+
+
+@pytest.mark.parametrize("name", ["lewm", "tdjepa"])
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+def test_it_is_the_geometry_to_the_last_bit(name: str, precision: str) -> None:
+    model = tiny(name)
+    if isinstance(model, TDJEPA):
+        model.planned_by(PlanningCost(blend=0.5, terminal=0.3))
+    cost = Fast(model, precision=precision).decide_costs(*inputs())
+    assert cost.dtype == torch.float32
+    assert torch.equal(cost, plain(model, inputs()))
+
+
+def test_a_batch_is_its_starts() -> None:
+    given, fast = inputs(), Fast(tiny())
+    alone = [fast.decide_costs(*(tensor[n : n + 1] for tensor in given)) for n in range(N)]
+    assert torch.allclose(fast.decide_costs(*given), torch.cat(alone), atol=1e-5)
+
+
+def test_bf16_is_near_and_leaves_model_and_flags_alone() -> None:
+    model, given = tiny(), inputs()
+    flags = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    exact = plain(model, given)
+    cost = Fast(model, precision="bf16").decide_costs(*given)
+    assert cost.dtype == torch.float32
+    assert not torch.equal(cost, exact)
+    assert (cost - exact).abs().max() < 0.05 * exact.mean()
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert flags == (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
+
+
+def test_inputs_of_other_types_are_converted() -> None:
+    model, given = tiny(), inputs()
+    double = [tensor.double() for tensor in given[2:]]
+    cost = Fast(model).decide_costs(given.frames, given.goal, *double)
+    assert torch.equal(cost, plain(model, given))
+
+
+def test_what_is_recorded_is_the_compiled_function_beneath(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in compiler: the real one takes a minute. It must see no inference mode."""
+    entered = []
+    monkeypatch.setattr(torch, "compile", lambda function, dynamic: function)
+    real = torch.inference_mode.__enter__
+    fast, given = Fast(tiny(), compiled=True), inputs()
+    monkeypatch.setattr(
+        torch.inference_mode, "__enter__", lambda mode: (entered.append(mode), real(mode))[1]
+    )
+    cost = fast.decide_costs(*given)
+    assert len(entered) == 1  # its own
+    assert torch.equal(cost, plain(tiny(), given))
+
+
+def test_mistakes_are_named() -> None:
+    model, given = tiny(), inputs()
+    fast = Fast(model)
+    with pytest.raises(DjepaError, match="Did you mean 'bf16'"):
+        Fast(model, precision="bf61")
+    for field, bad, message in (
+        ("frames", given.frames[:, :2], r"frames must be \(3, 3, 28, 28, 3\), got \(3, 2, 28"),
+        ("goal", given.goal[:2], "goal must be"),
+        ("proprio", given.proprio[:, :3], r"proprio must be \(3, 4, 4\)"),
+        ("history", given.history[:, :5], "history must be"),
+        ("candidates", given.candidates[0], "candidates must be|history must be"),
+        ("candidates", given.candidates[:, :, :7], "whole blocks of 5"),
+        ("candidates", given.candidates[:, :0], "candidates"),
+        ("frames", given.frames.float(), "uint8"),
+    ):
+        with pytest.raises(DjepaError, match=message):
+            fast.decide_costs(*given._replace(**{field: bad}))
+    if NO_CUDA:
+        with pytest.raises(DjepaError, match="No CUDA device"):
+            Fast(model, "cuda")
+
+
+def test_a_geometry_without_nets_is_refused() -> None:
+    class Bare:
+        name = "bare"
+
+    bare: Any = Bare()
+    with pytest.raises(DjepaError, match="'bare' is not a torch module"):
+        Fast(bare)
+
+
+@pytest.mark.parametrize("candidates", [1, 7])
+@pytest.mark.parametrize("blocks", [1, 2, 3, 6])
+def test_a_rollout_is_the_unrolled_predictor(candidates: int, blocks: int) -> None:
+    """What `rollout` shares between candidates and leaves out changes nothing."""
+    model, given = tiny(), inputs(2, candidates, 5 * blocks)
+    assert isinstance(model, LeWM)
+    context = model.encode(given.frames, given.proprio[:, :3])
+    before = model.blocks(given.history).repeat_interleave(candidates, 0)
+    after = model.blocks(given.candidates).flatten(0, 1)
+    with torch.inference_mode():
+        expected = model.unroll(
+            context.repeat_interleave(candidates, 0), torch.cat([before, after], 1)
+        )
+    futures = model.rollout(context, given.history, given.candidates)
+    assert torch.allclose(futures.flatten(0, 1), expected, atol=1e-6)
+
+
+@on_cuda
+@pytest.mark.parametrize("name", ["lewm", "tdjepa"])
+@pytest.mark.parametrize(("precision", "room"), [("float32", 1e-4), ("tf32", 5e-3), ("bf16", 5e-2)])
+def test_a_replay_is_the_call(name: str, precision: str, room: float) -> None:
+    given, expected = inputs(), plain(tiny(name), inputs())
+    launched = Fast(tiny(name), "cuda", precision, record=False).decide_costs(*given)
+    fast = Fast(tiny(name), "cuda", precision)
+    first = fast.decide_costs(*given)
+    assert fast.recorded
+    assert torch.allclose(first, launched, rtol=1e-5)
+    assert torch.allclose(first.cpu(), expected, rtol=room)
+    turned = Inputs(*(tensor.flip(0) for tensor in given))
+    assert torch.allclose(fast.decide_costs(*turned).flip(0), first, rtol=1e-5)
+    assert torch.equal(fast.decide_costs(*given), first)  # and the first answer still stands
+
+
+@on_cuda
+def test_old_shapes_are_recorded_anew() -> None:
+    fast, model = Fast(tiny(), "cuda"), tiny()
+    for candidates in (*range(1, KEPT + 3), 1):
+        given = inputs(candidates=candidates)
+        cost = fast.decide_costs(*given).cpu()
+        assert torch.allclose(cost, plain(model, given), rtol=1e-4)
+    assert len(fast._calls) == KEPT
