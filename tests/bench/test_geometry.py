@@ -11,7 +11,7 @@ from torch import nn
 
 from djepa.bench.geometry import GeometryBench, bench_geometry, start_by_start
 from djepa.bench.precision import combined, drift, precision_rows
-from djepa.bench.subject import RANDOM, STORED, Subject, decisions, load_subject
+from djepa.bench.subject import RANDOM, STORED, Subject, decisions, figures, load_subject
 from djepa.errors import DjepaError
 from djepa.models import lewm, weights
 from djepa.models.fast import Fast
@@ -165,6 +165,7 @@ def test_rows_name_their_subject() -> None:
     row = Subject(LeWM(TINY), "small", RANDOM).row("x", "MB", 2.0, 4.0, "why", chunk=3)
     assert (row.what, row.ratio, row.note) == ("lewm small, x", 0.5, "why; random weights")
     assert row.as_dict().keys() == KEYS
+    assert [figures(x) for x in (2618.4, 59.06, 0.31234)] == ["2620", "59.1", "0.312"]
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_rows_name_their_subject() -> None:
     [
         ({"starts": 0}, "starts must be at least 1"),
         ({"device": "gpu"}, "Unknown device 'gpu'"),
-        ({"geometries": ("nowhere",)}, "nowhere"),
+        ({"geometries": ("lewn",)}, "Did you mean 'lewm'"),
         ({"size": "smal"}, "Did you mean 'small'"),
     ],
 )

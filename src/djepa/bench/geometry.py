@@ -19,6 +19,7 @@ from djepa.bench.subject import (
     Subject,
     best_seconds,
     decisions,
+    figures,
     load_subject,
     stored_subject,
 )
@@ -104,7 +105,7 @@ def _starts(subject: Subject, given: Inputs, device: str) -> GeometryRow:
         "starts/s",
         1 / ours,
         1 / plain,
-        f"{N} x {K} candidates against start by start; {1e3 * ours:.3g} ms a start, "
+        f"{N} x {K} candidates against start by start; {figures(1e3 * ours)} ms a start, "
         f"{encode / (encode + rollout):.0%} of it encoding",
         ms_per_start=1e3 * ours,
         plain_ms_per_start=1e3 * plain,
@@ -129,9 +130,9 @@ def _many(subject: Subject, where: str, config: GeometryBench) -> list[GeometryR
     else:  # the peak of a process never falls: each measurement needs one of its own
         small, large = (in_child(measure) for measure in work)
     many, note = config.many, f"at most {sizes[0]} at a time against {sizes[1]}"
-    fits = f"{note}; the futures themselves are {small.futures:.3g} MB of it"
+    fits = f"{note}; the futures themselves are {figures(small.futures)} MB of it"
     rate = many / small.seconds, many / large.seconds
-    took = f"{note}; {small.seconds:.3g} s against {large.seconds:.3g} s"
+    took = f"{note}; {figures(small.seconds)} s against {figures(large.seconds)} s"
     about = {"chunk": sizes[0], "plain_chunk": sizes[1]}
     return [
         subject.row(f"{many} candidates", "candidates/s", *rate, took, **about),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from djepa.bench.subject import GeometryRow, Subject, best_seconds
+from djepa.bench.subject import GeometryRow, Subject, best_seconds, figures
 from djepa.bench.world import Say
 from djepa.models.fast import Fast, Inputs
 
@@ -92,7 +92,7 @@ def combined(rows: Sequence[GeometryRow]) -> list[GeometryRow]:
     out: list[GeometryRow] = []
     for variant, ms in sums.items():
         plain = out[0].ours if out else None
-        what, note = f"{together} {rows[0].size}, {variant}", f"{ms:.3g} ms a start; {weights}"
+        what, note = f"{together} {rows[0].size}, {variant}", f"{figures(ms)} ms a start; {weights}"
         about = (together, rows[0].size, weights, {"ms_per_start": ms})
         out.append(GeometryRow(what, "starts/s", 1e3 / ms, plain, note, *about))
     return out
@@ -111,8 +111,10 @@ def _time(subject: Subject, variant: Variant, given: Inputs, exact: Tensor, devi
 
 def _row(subject: Subject, timing: Timing, plain: float | None) -> GeometryRow:
     ms = 1e3 * timing.seconds
-    changed = f"{timing.ranks:.1%} of ranks and {timing.choices:.1%} of choices changed"
-    note = f"{ms:.3g} ms a start; {changed}{'' if timing.as_said else '; could not be recorded'}"
+    note = (
+        f"{figures(ms)} ms a start; {timing.ranks:.1%} of ranks, {timing.choices:.1%} of choices "
+        f"changed{'' if timing.as_said else '; could not be recorded'}"
+    )
     return subject.row(
         timing.variant.label,
         "starts/s",

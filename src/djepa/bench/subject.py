@@ -6,6 +6,7 @@ Legend: N starts, K candidates, H controls, A action width.
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 
 from djepa.bench.world import Row
+from djepa.errors import unknown_name
 from djepa.models.fast import Inputs
 from djepa.models.kinds import GEOMETRIES, build, get_kind
 from djepa.models.predict import observe
@@ -59,6 +61,8 @@ class Subject:
 def load_subject(where: str, size: str, device: str) -> Subject:
     """Weights from a folder, or by name in that size; where there are none, random ones."""
     if where not in GEOMETRIES:
+        if where not in shipped() and not Path(where).is_dir():
+            raise unknown_name("geometry", where, {*GEOMETRIES, *shipped()})
         return stored_subject(where, device)
     if where in shipped():
         subject = stored_subject(where, device)
@@ -110,6 +114,11 @@ def _enough(
     turn, index = np.divmod(np.arange(candidates), len(pool))
     noise = rng.normal(0, 0.05, (candidates, *pool.shape[1:])) * (turn > 0)[:, None, None]
     return np.clip(pool[index] + noise, -1, 1)
+
+
+def figures(value: float) -> str:
+    """Three significant figures, never an exponent."""
+    return np.format_float_positional(value, precision=3, fractional=False, trim="-")
 
 
 def best_seconds(work: Callable[[], object], device: str, calls: int = 1) -> float:

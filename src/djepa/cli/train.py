@@ -2,13 +2,15 @@
 
 import shlex
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.conf import Positional, arg
 
 from djepa.cli.console import console
+
+TEST_SPLIT = "geometry-test"
 
 
 @dataclass(frozen=True)
@@ -47,40 +49,50 @@ class Train:
     """Starts of the final evaluation."""
 
     def run(self) -> int:
-        """Train, evaluate the weights as written, print the card."""
-        from djepa.bank.collect import collect
-        from djepa.errors import unknown_name
-        from djepa.evaluate.quality import quality
+        """Train, write the weights, evaluate them as written, draw the losses."""
+        from djepa.errors import DjepaError, unknown_name
         from djepa.files import to_json
         from djepa.models.recipes import TrainConfig
         from djepa.models.train import Trainer
-        from djepa.models.weights import card, load_geometry, save_geometry
-        from djepa.rollout.engine import LocalEngine
-        from djepa.rollout.execute import CollectConfig
+        from djepa.models.weights import card, read_card, save_geometry
 
         if self.world != "push":
             raise unknown_name("world", self.world, ["push"])
-        names = (
-            "geometry",
-            "size",
-            "shape",
-            "minutes",
-            "joint",
-            "episodes",
-            "seed",
-            "device",
-            "encoder",
-        )
-        config = TrainConfig(
-            **{n: getattr(self, n) for n in names}, rate=self.rate, shrink=self.shrink
-        )
-        trainer = Trainer(config, self.out, self.data)
+        if (self.out / "manifest.json").exists():
+            raise DjepaError(f"{self.out} holds finished weights. Choose another --out.")
+        names = {field.name for field in fields(TrainConfig)}
+        given = {name: value for name, value in vars(self).items() if name in names}
+        trainer = Trainer(config := TrainConfig(**given), self.out, self.data)
         model = trainer.run()
-        command = "djepa " + shlex.join(sys.argv[1:])
-        save_geometry(model, self.out, card(asdict(config), model, command, {}))
-        test = CollectConfig(shape=self.shape, starts=self.held_out, split="held-out", block=8)
-        bank = collect(self.out / "held-out", test, LocalEngine())
-        result = quality(load_geometry(self.out, self.device), bank, self.device)
-        save_geometry(model, self.out, card(asdict(config), model, command, result.as_dict()))
-        console.print(to_json(result.as_dict()))
+        recipe, command = asdict(config), "djepa " + shlex.join(sys.argv[1:])
+        if (Path(self.encoder) / "card.json").exists():
+            recipe["encoder_card"] = read_card(self.encoder)
+        save_geometry(model, self.out, card(recipe, model, command, {}))
+        metrics = self._evaluate()
+        save_geometry(model, self.out, card(recipe, model, command, metrics))
+        for passing in ("resume.safetensors", "best.safetensors"):
+            (self.out / passing).unlink(missing_ok=True)
+        console.print(to_json(metrics))
+        self._plot()
         return 0
+
+    def _evaluate(self) -> dict[str, Any]:
+        """Quality on starts that nothing was trained or chosen on."""
+        from djepa.bank.collect import collect
+        from djepa.evaluate.quality import quality
+        from djepa.models.weights import load_geometry
+        from djepa.rollout.engine import LocalEngine
+        from djepa.rollout.execute import CollectConfig
+
+        test = CollectConfig(shape=self.shape, starts=self.held_out, split=TEST_SPLIT, block=8)
+        bank = collect(self.out / "test", test, LocalEngine())
+        return quality(load_geometry(self.out, self.device), bank, self.device).as_dict()
+
+    def _plot(self) -> None:
+        from djepa.errors import MissingExtraError
+        from djepa.report.loss import loss_plot
+
+        try:
+            console.print(f"{loss_plot(self.out / 'log.jsonl')}")
+        except MissingExtraError as error:  # a finished training does not fail for a picture
+            console.print(f"no loss plot: {error}")

@@ -26,8 +26,8 @@ class Recipe:
 
 
 RECIPES: dict[str, Recipe] = {
-    "lewm": Recipe(lewm_loss, frames=4, first=512, then=4096),
-    "tdjepa": Recipe(tdjepa_loss, frames=8, first=256, then=2048),
+    "lewm": Recipe(lewm_loss, frames=4, first=512, then=2048),
+    "tdjepa": Recipe(tdjepa_loss, frames=8, first=256, then=1024),
     "jepawm": Recipe(jepawm_loss, frames=6, first=512, then=512),
     "dinowm": Recipe(dinowm_loss, frames=6, first=512, then=512),
 }

@@ -46,7 +46,10 @@ from djepa.worlds.shapes import get_shape
 MARKS = (0.5, 0.7, 0.85, 0.95)  # shares of the predictor phase at which a checkpoint is judged
 SAVE_EVERY = 60.0  # seconds
 
+GRADIENT_GAP = 0.1  # bfloat16 alone makes about 0.01
+
 Windows = Callable[[int], tuple[Tensor, ...]]
+Loss = Callable[..., Tensor]
 
 
 class Trainer:
@@ -70,7 +73,7 @@ class Trainer:
         torch.manual_seed(seed_for("init", config.geometry, config.seed) % 2**31)
         self.model = build(config.geometry, config.size).to(self.device)
         self.random = torch.Generator(self.device)
-        self.began = time.monotonic()
+        self.began, self.steps = time.monotonic(), 0
 
     def run(self) -> Model:
         """Both phases; returns the model that selected best on the development starts."""
@@ -99,28 +102,27 @@ class Trainer:
 
     def _joint_phase(self, model: LeWM, seconds: float) -> None:
         """Encoder, projectors and predictor together, on frames drawn inside the step."""
-        self._compile(model.encoder.blocks)
 
         def loss(states: Tensor, blocks: Tensor, directions: Tensor, pairs: Tensor) -> Tensor:
             frames, _ = observe(self.shape, states, model.image)
             latents = model.embed(frames).float()
             return self.recipe.loss(model, latents, blocks, Draws(directions, pairs), True)
 
+        self._compile(model.encoder.blocks, loss, self._windows(0))
         step = Step(loss, model, self.config.rate / 2, self.config.decay)
-        for i, _ in self._loop("joint", step, self._windows, seconds):
+        for _ in self._loop("joint", step, self._windows, seconds):
             self.episodes.refresh()
-        self.say(phase="joint", step=i, selection=self.select(model))
+        self.say(phase="joint", step=self.steps, selection=self.select(model))
 
     def _distil_phase(self, model: PatchGeometry, seconds: float) -> None:
         """The encoder alone, taught by its own average."""
         student = Student(model.encoder).to(self.device)
-        self._compile(student.encoder.blocks)
+        teacher = copy.deepcopy(student)  # until the step brings its own average
 
         def loss(states: Tensor, numbers: Tensor, masked: Tensor) -> Tensor:
             frames, _ = observe(self.shape, states, model.image)
             images = frames.permute(0, 3, 1, 2) / 255.0
-            assert step.shadow is not None
-            return distil_loss(student, step.shadow, images, numbers, masked)
+            return distil_loss(student, teacher, images, numbers, masked)
 
         def batch(i: int) -> tuple[Tensor, ...]:
             self.random.manual_seed(seed_for("distil", self.config.seed, i))
@@ -128,7 +130,10 @@ class Trainer:
             views = draw_views(self.first, model.encoder.patches, self.random)
             return self.episodes.states[episode, at][:, 0], *views
 
+        self._compile(student.encoder.blocks, loss, batch(0))
         step = Step(loss, student, self.config.rate, 0.04, keep=AVERAGE)
+        assert step.shadow is not None
+        teacher = step.shadow
         for _ in self._loop("distil", step, batch, seconds):
             self.episodes.refresh()
         model.encoder.load_state_dict(step.average().encoder.state_dict())
@@ -142,7 +147,6 @@ class Trainer:
         if isinstance(model, PatchGeometry) and not self.saved:
             self._standardise_features(model)
         cache = Cache(model, self.shape, self.episodes)
-        self._compile(model.predictor.blocks)
 
         def loss(latents: Tensor, blocks: Tensor, directions: Tensor, pairs: Tensor) -> Tensor:
             return self.recipe.loss(model, latents, blocks, Draws(directions, pairs), False)
@@ -152,6 +156,7 @@ class Trainer:
             latents, blocks, draws = cache.windows(self.then, self.recipe.frames, self.random)
             return latents, blocks, *draws
 
+        self._compile(model.predictor.blocks, loss, windows(0))
         best = self._best_so_far()
         step = Step(loss, model, self.config.rate, self.config.decay, keep=0.999)
         marks = list(MARKS)
@@ -185,7 +190,7 @@ class Trainer:
             if time.monotonic() - kept > SAVE_EVERY:
                 self._write_state(phase, step, i, spent)
                 kept = time.monotonic()
-        self.saved = None
+        self.saved, self.steps = None, i
         self.say(phase=phase, step=i, loss=value.item())
 
     def _write_state(self, phase: str, step: Step[Any], i: int, spent: float) -> None:
@@ -214,7 +219,7 @@ class Trainer:
     def _best_so_far(self) -> tuple[float, Model]:
         path, model = self.out / "best.safetensors", copy.deepcopy(self.model)
         if not (self.saved and path.exists()):
-            return self.select(model), model
+            return -1.0, model  # any trained predictor is better than none
         model.load_state_dict(load_file(path))
         return self.select(model), model
 
@@ -273,10 +278,33 @@ class Trainer:
         model.feature_mean.copy_(features.mean(0))
         model.feature_std.copy_(features.std(0))
 
-    def _compile(self, blocks: Any) -> None:
-        if self.device.type == "cuda":
+    def _compile(self, blocks: Any, loss: Loss, inputs: tuple[Tensor, ...]) -> None:
+        """Compile the blocks, and keep that only if the gradients stay what they were.
+
+        At some batch sizes compiled gradients came out wrong by orders of magnitude while the loss
+        agreed: training then stands still without a word.
+        """
+        if self.device.type != "cuda":
+            return
+        plain = self._gradient(loss, inputs)
+        for block in blocks:
+            block.compile(dynamic=False)
+        gap = float((self._gradient(loss, inputs) - plain).norm() / plain.norm())
+        if not gap < GRADIENT_GAP:
             for block in blocks:
-                block.compile(dynamic=False)
+                block._compiled_call_impl = None
+        self.say(phase="compile", compiled=gap < GRADIENT_GAP, gradient_gap=round(gap, 4))
+
+    def _gradient(self, loss: Loss, inputs: tuple[Tensor, ...]) -> Tensor:
+        """One long vector: the gradient of everything that is trained."""
+        with torch.autocast(self.device.type, torch.bfloat16):
+            value = loss(*inputs)
+        value.backward()
+        trained = [p for p in self.model.parameters() if p.grad is not None]
+        gradient = torch.cat([p.grad.flatten() for p in trained if p.grad is not None])
+        for parameter in trained:
+            parameter.grad = None
+        return gradient.float()
 
     def _collect_development(self) -> Bank:
         config = CollectConfig(
@@ -286,7 +314,11 @@ class Trainer:
 
     @torch.inference_mode()
     def select(self, model: Model) -> float:
-        """Share of development starts on which the native choice succeeds."""
+        """Share of development starts on which the native choice succeeds.
+
+        A tie is no choice: a predictor that ignores actions would take the smallest ID, and the
+        smallest IDs are the lightest perturbations of the reference.
+        """
         model = copy.deepcopy(model).eval()  # a copy is not compiled, so shapes may vary freely
         decisions, success = self.development.decisions, self.development.outcomes.success
         hits = 0
@@ -294,5 +326,6 @@ class Trainer:
             rows = slice(begin, begin + 32)
             cost = predict(model, self.shape, decisions, rows, self.device).cost
             choice = cost.argmin(1).cpu().numpy()
-            hits += int(success[rows][range(len(choice)), choice].sum())
+            alone = ((cost == cost.amin(1, keepdim=True)).sum(1) == 1).cpu().numpy()
+            hits += int((success[rows][range(len(choice)), choice] & alone).sum())
         return hits / len(success)
