@@ -1,6 +1,7 @@
 """Training end to end at the smallest size: real physics, real frames, real steps."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +18,15 @@ from djepa.evaluate.quality import (
     quality_markdown,
     within_start_spearman,
 )
-from djepa.models import dinowm, episodes, jepawm, train
+from djepa.models import dinowm, episodes, jepawm, predictions, train
 from djepa.models.cache import Cache
+from djepa.models.kinds import build
 from djepa.models.lewm import SIZES, LeWM, LeWMConfig
 from djepa.models.objectives import draw, lewm_loss, one_step, open_loop, sigreg, temporal_distance
 from djepa.models.patches import PatchConfig
 from djepa.models.predict import encode_states, predict
 from djepa.models.predictions import predict_bank, read_predictions
-from djepa.models.recipes import TrainConfig
+from djepa.models.recipes import TrainConfig, take_encoder
 from djepa.models.step import Step
 from djepa.models.tdjepa import TDJEPA
 from djepa.models.train import Trainer
@@ -195,6 +197,30 @@ def test_a_restored_step_goes_on_as_if_nothing_had_happened() -> None:
     assert all(torch.equal(resumed[name], tensor) for name, tensor in expected.items())
 
 
+def test_ties_are_no_choice(tiny: Path) -> None:
+    """A fresh predictor ignores actions; the smallest ID would often succeed by itself."""
+    config = TrainConfig("lewm", minutes=0.01, episodes=32, shrink=64, development=8)
+    trainer = Trainer(config, tiny / "out", tiny / "episodes")
+    assert trainer.development.outcomes.success[:, 0].any()
+    assert trainer.select(trainer.model) == 0.0
+
+
+def test_an_encoder_that_does_not_fit_is_named(tiny: Path) -> None:
+    source = LeWM(TINY).eval()
+    save_geometry(source, tiny / "source", card({}, source, "", {}))
+    weights = Path(__file__).parents[1] / "goldens/dinov2.safetensors"
+    for geometry, where, message in [
+        ("dinowm", str(tiny / "source"), "has another size"),
+        ("lewm", str(tiny / "patches"), "no encoder that fits: it is a jepawm"),
+        ("jepawm", str(tiny / "nowhere"), "no weights at|Unknown weights"),
+        ("jepawm", str(weights), "dinov2"),
+    ]:
+        jepa = jepawm.JEPAWM(TINY_PATCHES)
+        save_geometry(jepa, tiny / "patches", card({}, jepa, "", {}))
+        with pytest.raises(DjepaError, match=message):
+            take_encoder(build(geometry), where, torch.device("cpu"))
+
+
 def test_windows_and_cached_windows_agree(tiny: Path) -> None:
     """The cache holds the latents of the frames that the joint phase would draw."""
     config = TrainConfig("lewm", minutes=0.01, episodes=32, shrink=64, development=8)
@@ -309,16 +335,34 @@ def test_evidence_is_bound_to_bank_and_weights(model: LeWM, bank_copy: Path) -> 
     held = read_predictions(bank, "lewm")
     direct = predict(model, PushWorld().shape, bank.decisions)
     assert np.allclose(held.cost, direct.cost.numpy(), rtol=1e-5)
+    assert held.futures is not None
     assert held.futures.shape == (10, 63, 5, 16)
     assert Bank(bank_copy).hash == bank.hash  # evidence lies beside the bank, not in it
     with pytest.raises(DjepaError, match="other weights"):
         predict_bank(bank, model, "xyz")
+    with pytest.raises(DjepaError, match="other --futures"):
+        predict_bank(bank, model, "abc", futures=False)
     with pytest.raises(DjepaError, match="djepa predict"):
         read_predictions(bank, "tdjepa")
     shard = folder / "block-000001.safetensors"
     shard.write_bytes(shard.read_bytes()[:-1] + b"x")
     with pytest.raises(DjepaError, match="damaged"):
         read_predictions(bank, "lewm")
+
+
+def test_wide_futures_are_stored_on_demand(
+    model: LeWM, bank_copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predictions, "WIDE", 15)  # one less than the model's
+    predict_bank(Bank(bank_copy), model, "abc")
+    held = read_predictions(Bank(bank_copy), "lewm")
+    assert held.futures is None
+    assert held.cost.shape == (10, 63)
+    shutil.rmtree(bank_copy / "evidence")
+    predict_bank(Bank(bank_copy), model, "abc", futures=True)
+    futures = read_predictions(Bank(bank_copy), "lewm").futures
+    assert futures is not None
+    assert futures.shape == (10, 63, 5, 16)
 
 
 def test_quality_counts_what_it_says(model: LeWM, small_bank: Bank) -> None:

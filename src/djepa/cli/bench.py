@@ -19,7 +19,7 @@ class Bench:
     """Also write the numbers here."""
     seconds: float = 2.0
     """World: time given to each measurement."""
-    geometry: tuple[str, ...] = ("lewm", "tdjepa")
+    geometry: tuple[str, ...] = ("lewm", "tdjepa", "jepawm", "dinowm")
     """Geometry: names, or folders of weights; without weights of a name, random ones."""
     size: str = "small"
     """Geometry: small or paper."""

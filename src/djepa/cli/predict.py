@@ -15,8 +15,10 @@ class Predict:
 
     bank: Annotated[Path, Positional, arg(metavar="BANK")]
     """The bank."""
-    geometry: tuple[str, ...] = ("lewm", "tdjepa")
+    geometry: tuple[str, ...] = ("lewm", "tdjepa", "jepawm", "dinowm")
     """Shipped geometries by name, or folders of weights."""
+    futures: bool | None = None
+    """Store the predicted futures too; by default those of at most 1,024 numbers."""
     device: str = "cpu"
     """cpu or cuda."""
 
@@ -30,6 +32,8 @@ class Predict:
         for name in self.geometry:
             model = load_geometry(name, self.device)
             with progress(f"Predicting with {model.name}", "blocks") as tick:
-                folder = predict_bank(bank, model, weights_hash(name), self.device, tick)
+                folder = predict_bank(
+                    bank, model, weights_hash(name), self.device, tick, self.futures
+                )
             console.print(f"{folder}")
         return 0

@@ -15,7 +15,7 @@ class Quality:
 
     bank: Annotated[Path, Positional, arg(metavar="BANK")]
     """A bank of starts that no geometry was trained or chosen on."""
-    geometry: tuple[str, ...] = ("lewm", "tdjepa")
+    geometry: tuple[str, ...] = ("lewm", "tdjepa", "jepawm", "dinowm")
     """Shipped geometries by name, or folders of weights."""
     device: str = "cpu"
     """cpu or cuda."""

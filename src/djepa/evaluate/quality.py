@@ -33,6 +33,7 @@ class Quality:
     realised: float  # choice by the cost of what execution showed, in the same latent space
     random: float
     oracle: float
+    tied: float  # share of starts whose lowest predicted cost several candidates share
     spearman: dict[
         int, float
     ]  # shortlist size -> mean within-start correlation, predicted : realised
@@ -93,6 +94,7 @@ def summarise(
         realised=float(success[np.arange(N), choose(realised, ids)].mean()),
         random=float(success.mean()),
         oracle=float(success.any(1).mean()),
+        tied=float(((predicted == predicted.min(1, keepdims=True)).sum(1) > 1).mean()),
         spearman={
             k: within_start_spearman(predicted, realised, ids, k) for k in SHORTLISTS if k <= K
         },
@@ -151,6 +153,7 @@ def _column(result: Quality) -> dict[str, str]:
         "realised latent cost": _percent(result.realised),
         "random choice": _percent(result.random),
         "oracle": _percent(result.oracle),
+        "tied for the lowest cost": _percent(result.tied),
         **{f"Spearman, best {k}": f"{rho:.2f}" for k, rho in result.spearman.items()},
         "latent error, block 1": f"{result.error_first:.3f}",
         "latent error, last block": f"{result.error_last:.3f}",

@@ -1,7 +1,7 @@
 """Predictors over the patch tokens of frames: each frame attends to itself and the two before it.
 
 Keys and values of a frame never change once computed, so a rollout computes one frame per step and
-keeps those of the two frames before it: `past`, one (keys, values) pair per layer.
+keeps those of the two frames before it: `past`, per layer and frame one (keys, values) pair.
 
 Legend: B batch, T frames, P tokens of a frame, W width.
 """
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from djepa.models.nets import FeedForward
 from djepa.models.protocol import CONTEXT
 
-Past = list[tuple[Tensor, Tensor]]
+Pair = tuple[Tensor, Tensor]  # keys and values of a frame, (B, heads, P, head) each
+Past = list[list[Pair]]
 Turn = tuple[Tensor, Tensor]
 
 
@@ -71,9 +72,9 @@ class FrameBlock(nn.Module):
         condition: Tensor | None,
         turn: Turn | None,
         mask: Tensor | None,
-        past: tuple[Tensor, Tensor] | None,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """(B, T, P, W) tokens, (B, T, W) conditions -> tokens, and keys and values so far."""
+        past: list[Pair] | None,
+    ) -> tuple[Tensor, list[Pair]]:
+        """(B, T, P, W) tokens, (B, T, W) conditions -> tokens, and the past of the next frame."""
         if self.modulation is None or condition is None:
             mixed, kept = self._attend(self.norm1(x), turn, mask, past)
             x = x + mixed
@@ -91,16 +92,20 @@ class FrameBlock(nn.Module):
         x: Tensor,
         turn: Turn | None,
         mask: Tensor | None,
-        past: tuple[Tensor, Tensor] | None,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        past: list[Pair] | None,
+    ) -> tuple[Tensor, list[Pair]]:
         B, T, P, _ = x.shape
         q, k, v = self.qkv(x).view(B, T * P, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         if turn is not None:
             q, k = turned(q, turn), turned(k, turn)
-        if past is not None:
-            k, v = torch.cat([past[0], k], dim=2), torch.cat([past[1], v], dim=2)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return self.out(mixed.transpose(1, 2).reshape(B, T, P, -1)), (k, v)
+        if past is None:
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            frames = list(zip(k.split(P, dim=2), v.split(P, dim=2), strict=True))
+        else:  # one frame after others
+            frames = [*past, (k, v.contiguous())]
+            mixed = attend(q, frames)
+        out: Tensor = self.out(mixed.transpose(1, 2).reshape(B, T, P, -1))
+        return out, frames[1 - CONTEXT :]
 
 
 class FramePredictor(nn.Module):
@@ -141,7 +146,7 @@ class FramePredictor(nn.Module):
     ) -> tuple[Tensor, Past]:
         """(B, T, P, W) tokens of frames `first`, ... -> (B, T, P, W), and the past of what follows.
 
-        Without `past` the first frame given is the first there is.
+        Without `past` the first frame given is the first there is; with it, give one frame.
         """
         T, P = x.shape[1], self.tokens
         if self.position is not None:
@@ -151,9 +156,8 @@ class FramePredictor(nn.Module):
         mask = band(T, P, x.device) if T > 1 else None
         kept: Past = []
         for i, block in enumerate(self.blocks):
-            x, (k, v) = block(x, condition, turn, mask, None if past is None else past[i])
-            most = (CONTEXT - 1) * P
-            kept.append((k[:, :, -most:], v[:, :, -most:]))
+            x, frames = block(x, condition, turn, mask, None if past is None else past[i])
+            kept.append(frames)
         return self.norm(x), kept
 
     def _initialise(self) -> None:
@@ -177,6 +181,20 @@ def band(frames: int, tokens: int, device: torch.device) -> Tensor:
     return (lag >= 0) & (lag < CONTEXT)
 
 
-def expand_past(past: Past, rows: Tensor) -> Past:
-    """The past of some rows, rows may repeat."""
-    return [(k[rows], v[rows]) for k, v in past]
+def attend(q: Tensor, frames: list[Pair]) -> Tensor:
+    """Attention of (B, heads, P, head) queries to all tokens of some frames.
+
+    Scores are put together, not keys and values: they are a quarter of the size.
+    """
+    q = q * q.shape[-1] ** -0.5
+    scores = torch.cat([q @ k.transpose(-1, -2) for k, _ in frames], dim=-1).softmax(-1)
+    parts = scores.split([k.shape[2] for k, _ in frames], dim=-1)
+    mixed = parts[0] @ frames[0][1]
+    for part, (_, v) in zip(parts[1:], frames[1:], strict=True):
+        mixed = mixed + part @ v
+    return mixed
+
+
+def pick(past: Past, rows: Tensor) -> Past:
+    """The past of some rows; rows may repeat."""
+    return [[(k[rows], v[rows]) for k, v in frames] for frames in past]

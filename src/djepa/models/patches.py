@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from djepa.models.frames import FramePredictor, Past, expand_past
+from djepa.models.frames import FramePredictor, Past, pick
 from djepa.models.lewm import IMAGENET_MEAN, IMAGENET_STD
 from djepa.models.nets import ViT
 from djepa.models.protocol import CONTEXT, STRIDE
@@ -166,7 +166,7 @@ class PatchGeometry(nn.Module):
         futures = []
         for rows in torch.arange(N * K, device=context.device).split(self.chunk):
             start = rows // K
-            futures.append(self._steps(context[start, -1:], after[rows], expand_past(past, start)))
+            futures.append(self._steps(context[start, -1:], after[rows], pick(past, start)))
         return torch.cat(futures).unflatten(0, (N, K))
 
     def native_cost(self, futures: Tensor, goal: Tensor) -> Tensor:

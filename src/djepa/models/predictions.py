@@ -4,7 +4,8 @@
       block-000000.safetensors  cost (N, K) float32, goal (N, D) and futures (N, K, B, D) float16
       manifest.json             hashes of the bank, of the weights, of every shard
 
-Costs are computed from unrounded latents; only what is stored is rounded.
+Costs are computed from unrounded latents; only what is stored is rounded. Futures wider than WIDE
+numbers are not stored unless asked for: 1,000 starts of a patch geometry would take 4 GB.
 """
 
 import json
@@ -24,7 +25,8 @@ from djepa.files import to_json, write_atomically
 from djepa.models.predict import predict
 from djepa.models.protocol import Geometry
 
-FORMAT, VERSION = "djepa-evidence", 1
+FORMAT, VERSION = "djepa-evidence", 2
+WIDE = 1024
 Report = Callable[[int, int], None]
 
 
@@ -34,7 +36,7 @@ class Predictions:
 
     cost: npt.NDArray[np.float32]  # (N, K)
     goal: npt.NDArray[np.float16]  # (N, D)
-    futures: npt.NDArray[np.float16]  # (N, K, B, D)
+    futures: npt.NDArray[np.float16] | None  # (N, K, B, D), where they are stored
     weights: str  # hash of the weights
 
 
@@ -44,11 +46,17 @@ def predict_bank(
     weights: str,
     device: str = "cpu",
     report: Report = lambda done, total: None,
+    futures: bool | None = None,
 ) -> Path:
-    """Write the evidence of one geometry, block by block; blocks already there are kept."""
+    """Write the evidence of one geometry, block by block; blocks already there are kept.
+
+    `futures`: whether to store them; by default only those of at most WIDE numbers.
+    """
     folder = bank.path / "evidence" / geometry.name
     folder.mkdir(parents=True, exist_ok=True)
+    keep = geometry.latent <= WIDE if futures is None else futures
     head = {"format": FORMAT, "version": VERSION, "bank": bank.hash, "weights": weights}
+    head["futures"] = str(keep).lower()
     _claim(folder, head)
     shards, first = [], 0
     total = len(bank.manifest["blocks"])
@@ -56,7 +64,7 @@ def predict_bank(
         rows = slice(first, first + block["starts"])
         shards.append(folder / f"block-{number:06d}.safetensors")
         if not shards[-1].exists():
-            write_atomically(shards[-1], _shard(bank, geometry, rows, device))
+            write_atomically(shards[-1], _shard(bank, geometry, rows, device, keep))
         first = rows.stop
         report(number + 1, total)
     hashes = {shard.name: sha256(shard.read_bytes()) for shard in shards}
@@ -82,16 +90,19 @@ def read_predictions(bank: Bank, name: str) -> Predictions:
             raise DjepaError(f"{folder / shard} is damaged. Remove {folder} and predict again.")
         parts.append(load(data))
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return Predictions(**arrays, weights=manifest["weights"])
+    return Predictions(
+        arrays["cost"], arrays["goal"], arrays.get("futures"), weights=manifest["weights"]
+    )
 
 
-def _shard(bank: Bank, geometry: Geometry, rows: slice, device: str) -> bytes:
+def _shard(bank: Bank, geometry: Geometry, rows: slice, device: str, keep: bool) -> bytes:
     p = predict(geometry, bank.world().shape, bank.decisions, rows, device)
     arrays = {
         "cost": p.cost.cpu().numpy().astype(np.float32),
         "goal": p.goal.cpu().numpy().astype(np.float16),
-        "futures": p.futures.cpu().numpy().astype(np.float16),
     }
+    if keep:
+        arrays["futures"] = p.futures.cpu().numpy().astype(np.float16)
     return bytes(save(arrays))
 
 
@@ -99,5 +110,8 @@ def _claim(folder: Path, head: dict[str, Any]) -> None:
     """Refuse to mix evidence of other weights or another bank into the folder."""
     mark = folder / "head.json"
     if mark.exists() and json.loads(mark.read_text()) != head:
-        raise DjepaError(f"{folder} holds evidence of other weights or another bank. Remove it.")
+        raise DjepaError(
+            f"{folder} holds evidence of other weights, of another bank, or with other --futures. "
+            "Remove it."
+        )
     write_atomically(mark, to_json(head).encode())
