@@ -41,7 +41,7 @@ class DINOWM(PatchGeometry):
     name = "dinowm"
     proprio_weight = 1.0
 
-    def __init__(self, config: PatchConfig = SMALL, chunk: int = 512) -> None:
+    def __init__(self, config: PatchConfig = SMALL, chunk: int = 128) -> None:
         super().__init__(config, chunk)
         c = config
         token, W = c.features + 2 * EMBED, c.predictor_width

@@ -40,7 +40,7 @@ class JEPAWM(PatchGeometry):
     name = "jepawm"
     proprio_weight = 0.1
 
-    def __init__(self, config: PatchConfig = SMALL, chunk: int = 512) -> None:
+    def __init__(self, config: PatchConfig = SMALL, chunk: int = 128) -> None:
         super().__init__(config, chunk)
         c = config
         W = c.predictor_width

@@ -59,7 +59,7 @@ class PatchGeometry(nn.Module):
     proprio_weight: float
     predictor: FramePredictor
 
-    def __init__(self, config: PatchConfig, chunk: int = 512) -> None:
+    def __init__(self, config: PatchConfig, chunk: int = 128) -> None:
         super().__init__()
         c = config
         self.config, self.chunk = config, chunk

@@ -108,7 +108,7 @@ class Trainer:
             latents = model.embed(frames).float()
             return self.recipe.loss(model, latents, blocks, Draws(directions, pairs), True)
 
-        self._compile(model.encoder.blocks, loss, self._windows(0))
+        self._compile("joint", model.encoder.blocks, loss, self._windows(0))
         step = Step(loss, model, self.config.rate / 2, self.config.decay)
         for _ in self._loop("joint", step, self._windows, seconds):
             self.episodes.refresh()
@@ -130,7 +130,7 @@ class Trainer:
             views = draw_views(self.first, model.encoder.patches, self.random)
             return self.episodes.states[episode, at][:, 0], *views
 
-        self._compile(student.encoder.blocks, loss, batch(0))
+        self._compile("distil", student.encoder.blocks, loss, batch(0))
         step = Step(loss, student, self.config.rate, 0.04, keep=AVERAGE)
         assert step.shadow is not None
         teacher = step.shadow
@@ -156,7 +156,7 @@ class Trainer:
             latents, blocks, draws = cache.windows(self.then, self.recipe.frames, self.random)
             return latents, blocks, *draws
 
-        self._compile(model.predictor.blocks, loss, windows(0))
+        self._compile("predictor", model.predictor.blocks, loss, windows(0))
         best = self._best_so_far()
         step = Step(loss, model, self.config.rate, self.config.decay, keep=0.999)
         marks = list(MARKS)
@@ -278,7 +278,7 @@ class Trainer:
         model.feature_mean.copy_(features.mean(0))
         model.feature_std.copy_(features.std(0))
 
-    def _compile(self, blocks: Any, loss: Loss, inputs: tuple[Tensor, ...]) -> None:
+    def _compile(self, phase: str, blocks: Any, loss: Loss, inputs: tuple[Tensor, ...]) -> None:
         """Compile the blocks, and keep that only if the gradients stay what they were.
 
         At some batch sizes compiled gradients came out wrong by orders of magnitude while the loss
@@ -293,7 +293,7 @@ class Trainer:
         if not gap < GRADIENT_GAP:
             for block in blocks:
                 block._compiled_call_impl = None
-        self.say(phase="compile", compiled=gap < GRADIENT_GAP, gradient_gap=round(gap, 4))
+        self.say(phase=phase, compiled=gap < GRADIENT_GAP, gradient_gap=round(gap, 4))
 
     def _gradient(self, loss: Loss, inputs: tuple[Tensor, ...]) -> Tensor:
         """One long vector: the gradient of everything that is trained."""
