@@ -10,6 +10,8 @@ import torch
 from safetensors.numpy import load_file
 
 from djepa.bank.read import Bank
+from djepa.cli.quality import Quality
+from djepa.cli.train import Train
 from djepa.errors import DjepaError
 from djepa.evaluate.quality import (
     choose,
@@ -382,3 +384,36 @@ def test_choices_and_correlations_by_hand() -> None:
     realised = np.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
     assert within_start_spearman(cost[1:], realised[1:], ids[1:], 3) == pytest.approx(-1.0)
     assert within_start_spearman(realised, realised, ids, 2) == pytest.approx(1.0)
+
+
+def test_the_command_trains_evaluates_and_writes(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tiny)
+    monkeypatch.setattr("sys.argv", ["djepa", "train", "push", "--geometry", "dinowm"])
+    given = {
+        "minutes": 0.03,
+        "episodes": 32,
+        "shrink": 64,
+        "device": "cpu",
+        "development": 8,
+        "held_out": 8,
+        "data": Path("episodes"),
+    }
+    Train(geometry="dinowm", out=Path("weights"), **given).run()  # type: ignore[arg-type]
+    made = read_card("weights")
+    assert made["command"] == "djepa train push --geometry dinowm"
+    assert made["metrics"]["starts"] == 8
+    assert made["recipe"]["development"] == 8
+    assert {path.name for path in Path("weights").iterdir()} >= {"loss.png", "log.jsonl"}
+    assert not list(Path("weights").glob("resume*"))
+    with pytest.raises(DjepaError, match="holds finished weights"):
+        Train(out=Path("weights"), **given).run()  # type: ignore[arg-type]
+    Train(geometry="jepawm", out=Path("other"), encoder="weights", **given).run()  # type: ignore[arg-type]
+    assert read_card("other")["recipe"]["encoder_card"]["command"] == made["command"]
+    capsys.readouterr()
+    Quality(Path("weights/test"), ("weights", "other"), json=Path("rows.json")).run()
+    assert "both fail" in capsys.readouterr().out
+    assert [len(row["picks"]) for row in json.loads(Path("rows.json").read_text())] == [8, 8]
+    with pytest.raises(DjepaError, match="Did you mean 'push'"):
+        Train(world="pusj").run()

@@ -45,6 +45,8 @@ class Train:
     """Peak learning rate."""
     shrink: int = 1
     """Divides the batches, for a small machine."""
+    development: int = 256
+    """Starts that choose the checkpoint."""
     held_out: int = 512
     """Starts of the final evaluation."""
 

@@ -297,14 +297,14 @@ class Trainer:
 
     def _gradient(self, loss: Loss, inputs: tuple[Tensor, ...]) -> Tensor:
         """One long vector: the gradient of everything that is trained."""
+        self.model.zero_grad(set_to_none=True)  # a phase before may have left some
         with torch.autocast(self.device.type, torch.bfloat16):
             value = loss(*inputs)
         value.backward()
-        trained = [p for p in self.model.parameters() if p.grad is not None]
-        gradient = torch.cat([p.grad.flatten() for p in trained if p.grad is not None])
-        for parameter in trained:
-            parameter.grad = None
-        return gradient.float()
+        found = [p.grad.flatten() for p in self.model.parameters() if p.grad is not None]
+        gradient = torch.cat(found).float()
+        self.model.zero_grad(set_to_none=True)
+        return gradient
 
     def _collect_development(self) -> Bank:
         config = CollectConfig(
