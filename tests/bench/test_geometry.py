@@ -68,10 +68,11 @@ def test_the_command_writes_every_row(folders: list[str], tmp_path: Path) -> Non
     assert {"device", "threads", "torch", "starts", "candidates", "rows"} == numbers.keys()
     assert [row["what"].split(", ", 1)[1] for row in numbers["rows"]] == [
         "starts",
-        "70 candidates",
-        "memory of 70 candidates",
-    ] * 2
-    assert [row["geometry"] for row in numbers["rows"]] == ["lewm"] * 3 + ["tdjepa"] * 3
+        "starts",
+        *["70 candidates", "memory of 70 candidates"] * 2,
+    ]
+    names = ["lewm", "tdjepa", "lewm", "lewm", "tdjepa", "tdjepa"]
+    assert [row["geometry"] for row in numbers["rows"]] == names
     for row in numbers["rows"]:
         assert row.keys() == KEYS
         assert row["weights"] == STORED

@@ -3,7 +3,7 @@
 Legend: N starts, K candidates.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -29,6 +29,9 @@ from djepa.models.fast import Fast, Inputs
 from djepa.models.protocol import CONTEXT
 from djepa.models.weights import shipped
 
+Keep = Callable[[list[GeometryRow]], None]
+VECTORS, ALL = ("lewm", "tdjepa"), ("lewm", "tdjepa", "jepawm", "dinowm")
+
 
 @dataclass(frozen=True)
 class GeometryBench:
@@ -52,8 +55,13 @@ class GeometryBench:
             raise DjepaError("No CUDA device here. Use --device cpu.")
 
 
-def bench_geometry(config: GeometryBench, say: Say) -> list[GeometryRow]:
-    """All measurements of some geometries; number formats on a GPU alone."""
+def bench_geometry(
+    config: GeometryBench, say: Say, keep: Keep = lambda rows: None
+) -> list[GeometryRow]:
+    """All measurements of some geometries; number formats on a GPU alone.
+
+    `keep` is given the rows so far whenever there are more.
+    """
     rows: list[GeometryRow] = []
     formats: list[GeometryRow] = []
     for where in config.geometries:
@@ -61,11 +69,17 @@ def bench_geometry(config: GeometryBench, say: Say) -> list[GeometryRow]:
         given = decisions(subject.model.image, config.starts, config.candidates, config.device)
         say(f"{subject.model.name} {subject.size}, starts")
         rows.append(_starts(subject, given, config.device))
-        say(f"{subject.model.name} {subject.size}, {config.many} candidates of a start")
-        rows += _many(subject, where, config)
         if config.device == "cuda":
             formats += precision_rows(subject, given, config.compiled, config.device, say)
-    return rows + formats + combined(formats) + _shipped_formats(config, say)
+        keep(rows + formats)
+    rows += formats + combined(formats) + _shipped_formats(config, say)
+    keep(rows)
+    for where in config.geometries:
+        subject = load_subject(where, config.size, config.device)
+        say(f"{subject.model.name} {subject.size}, {config.many} candidates of a start")
+        rows += _many(subject, where, config)
+        keep(rows)
+    return rows
 
 
 def describe(config: GeometryBench, rows: Sequence[GeometryRow]) -> dict[str, Any]:

@@ -19,8 +19,8 @@ class Bench:
     """Also write the numbers here."""
     seconds: float = 2.0
     """World: time given to each measurement."""
-    geometry: tuple[str, ...] = ("lewm", "tdjepa", "jepawm", "dinowm")
-    """Geometry: names, or folders of weights; without weights of a name, random ones."""
+    geometry: tuple[str, ...] = ()
+    """Geometry: names, or folders of weights; all four, or at paper size lewm and tdjepa."""
     size: str = "small"
     """Geometry: small or paper."""
     device: str = "cpu"
@@ -37,15 +37,18 @@ class Bench:
     def run(self) -> int:
         """Measure and print the table."""
         from djepa.errors import unknown_name
-        from djepa.files import to_json, write_atomically
 
         ways = {"world": self._world, "geometry": self._geometry}
         if self.what not in ways:
             raise unknown_name("bench", self.what, ways)
-        numbers = ways[self.what]()
+        self._write(ways[self.what]())
+        return 0
+
+    def _write(self, numbers: Any) -> None:
+        from djepa.files import to_json, write_atomically
+
         if self.json:
             write_atomically(self.json, to_json(numbers).encode())
-        return 0
 
     def _world(self) -> Any:
         from djepa.bench.table import bench_markdown
@@ -59,12 +62,13 @@ class Bench:
         return [row.as_dict() for row in rows]
 
     def _geometry(self) -> Any:
-        from djepa.bench.geometry import GeometryBench, bench_geometry, describe
+        from djepa.bench.geometry import ALL, VECTORS, GeometryBench, bench_geometry, describe
         from djepa.bench.table import bench_markdown
 
         names = ("size", "device", "starts", "candidates", "many", "compiled")
-        config = GeometryBench(self.geometry, **{name: getattr(self, name) for name in names})
-        rows = bench_geometry(config, _say)
+        which = self.geometry or (VECTORS if self.size == "paper" else ALL)
+        config = GeometryBench(which, **{name: getattr(self, name) for name in names})
+        rows = bench_geometry(config, _say, lambda rows: self._write(describe(config, rows)))
         console.print(bench_markdown(rows, against="plain"))
         return describe(config, rows)
 

@@ -1,0 +1,1 @@
+"""Decision alignment: learn from outcomes how the candidates of one decision relate."""

@@ -1,0 +1,238 @@
+"""The life of an alignment: fit → calibrate → decide.
+
+Fitting sees the outcomes of the fitting starts; calibration those of others, and chooses the
+checkpoint and the gate; deciding sees evidence alone.
+
+Legend: N starts, K candidates, F token width.
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from djepa.align.gates import Gate, Mode, Policy, calibrate, calibrate_on_grid
+from djepa.align.labels import Labels
+from djepa.align.objectives import TASK_LOCAL, RelationalLoss
+from djepa.align.operator import OperatorConfig, RelationalOperator
+from djepa.errors import DjepaError
+from djepa.evidence.evidence import Evidence, disjoint
+from djepa.evidence.fusion import Fusion, fit_fusion, fuse
+from djepa.evidence.ranks import order, strict_ranks
+from djepa.evidence.tokens import Tokens
+from djepa.seeds import generator, seed_for
+
+
+@dataclass(frozen=True)
+class AlignConfig:
+    """Everything that makes an alignment; the defaults are the published dual-model one."""
+
+    dense: tuple[str, ...] = ("lewm", "tdjepa")  # geometries that give directions
+    ranked: tuple[str, ...] = ("lewm", "tdjepa")  # and ranks
+    base: tuple[str, ...] = ("lewm", "tdjepa")  # fused for the base score
+    reduce: int = 0  # keep so many principal directions per dense geometry; 0 keeps all
+    extras: tuple[str, ...] = ()  # further label-free coordinates, see evidence/tokens.py
+    operator: OperatorConfig = field(default_factory=lambda: OperatorConfig(inputs=1))
+    loss: RelationalLoss = field(default_factory=RelationalLoss)
+    updates: int = 1000
+    batch: int = 8
+    rate: float = 3e-4
+    decay: float = 1e-4
+    clip: float = 1.0
+    every: int = 50  # updates between two checkpoints
+    seed: int = 3072
+    members: int = 1  # operators whose corrections are averaged
+    mode: Mode = "base_minus_refined"
+    policy: Policy = "permissive"
+    decimals: int | None = None
+    grid: bool = False  # the task-local threshold grid instead of the policy
+
+
+def task_local(names: Sequence[str]) -> AlignConfig:
+    """Three ranks, no directions: the published settings of the shape and appearance tasks.
+
+    The fusion is of the first two (visual and proprioceptive), the third is the native joint rank.
+    """
+    return AlignConfig(
+        dense=(),
+        ranked=tuple(names),
+        base=tuple(names[:2]),
+        loss=TASK_LOCAL,
+        batch=16,
+        mode="refined_gap",
+        grid=True,
+        seed=20260906,
+    )
+
+
+class Snapshot(NamedTuple):
+    """A checkpoint on the way."""
+
+    update: int
+    trust: float  # the trust term of its batch
+    weights: tuple[dict[str, Tensor], ...]  # one state per member
+
+
+class Fit(NamedTuple):
+    """What fitting reports."""
+
+    starts: int
+    skipped: int  # of one outcome class: they teach nothing
+    fusion: Fusion
+    losses: tuple[float, ...]  # at every checkpoint
+
+
+class Decision(NamedTuple):
+    """N label-free decisions."""
+
+    choice: Tensor  # (N,) candidate IDs
+    order: Tensor  # (N, K) candidate IDs, best first
+    base: Tensor  # (N, K) float64 base scores
+    refined: Tensor  # (N, K) float32 aligned scores
+    final: Tensor  # (N, K) float64: the one that orders
+    opened: Tensor  # (N,) bool: the gate let the aligned choice pass
+    position: Tensor  # (N,) of the chosen candidates
+
+
+class Alignment:
+    """One alignment; `fit`, then `calibrate`, then `decide`. Out of order it raises."""
+
+    def __init__(self, config: AlignConfig | None = None) -> None:
+        self.config = config or AlignConfig()
+        self.gate: Gate | None = None
+        self.report: Fit | None = None
+        self.operators: list[RelationalOperator] = []
+        self.tokens: Tokens | None = None
+        self._snapshots: list[Snapshot] = []
+        self._fitted: Evidence | None = None
+
+    def fit(self, evidence: Evidence, labels: Labels) -> "Alignment":
+        """Fit the fusion and the operator on outcomes of the fitting starts."""
+        labels.check(evidence)
+        c, usable = self.config, labels.mixed
+        if not usable.any():
+            raise DjepaError(
+                "Every fitting start has outcomes of one class only: there is nothing to learn. "
+                "Collect more starts, or pools with both successes and failures."
+            )
+        ranks = evidence.ranks(c.base)
+        fusion = fit_fusion(ranks, evidence.ids, labels.success, observed=labels.observed)
+        self.tokens = Tokens.fit(evidence, c.dense, c.ranked, c.extras, c.reduce)
+        base, tokens = fuse(ranks, fusion.weights), self.tokens(evidence)
+        self.operators = self._fresh(tokens.shape[-1])
+        rows = usable.nonzero().flatten()
+        losses = self._descend(tokens[rows], base[rows], evidence.ids[rows], labels.rows(rows))
+        self.report = Fit(len(rows), int((~usable).sum()), fusion, losses)
+        self._fitted, self.gate = evidence, None
+        return self
+
+    def calibrate(self, evidence: Evidence, labels: Labels) -> "Alignment":
+        """Choose the checkpoint and the gate on starts that were not fitted."""
+        if self._fitted is None or self.report is None:
+            raise DjepaError("Fit before you calibrate.")
+        labels.check(evidence)
+        disjoint(fitting=self._fitted, calibration=evidence)
+        keys = []
+        for snapshot in self._snapshots:
+            self._load(snapshot)
+            gate, hits = self._calibrated(evidence, labels)
+            keys.append((hits, -snapshot.trust, -snapshot.update, gate))
+        at = max(range(len(keys)), key=lambda i: keys[i][:3])
+        self._load(self._snapshots[at])
+        self.gate = keys[at][3]
+        return self
+
+    @torch.no_grad()
+    def scores(self, evidence: Evidence) -> tuple[Tensor, Tensor]:
+        """Base (N, K) float64 and aligned (N, K) float32 scores."""
+        if self.tokens is None or self.report is None:
+            raise DjepaError("Fit before you score.")
+        base = fuse(evidence.ranks(self.config.base), self.report.fusion.weights)
+        tokens = self.tokens(evidence)
+        delta = [operator.eval()(tokens, base)[1] for operator in self.operators]
+        return base, base.float() + torch.stack(delta).mean(0)
+
+    def decide(self, evidence: Evidence) -> Decision:
+        """Choose; there is no way for an outcome to get in here."""
+        if self.gate is None:
+            raise DjepaError("Calibrate before you decide.")
+        base, refined = self.scores(evidence)
+        opened = self.gate.opens(base, refined, evidence.ids)
+        final = self.gate.final(base, refined, evidence.ids)
+        places = order(final, evidence.ids)
+        ids = evidence.ids.gather(1, places)
+        return Decision(ids[:, 0], ids, base, refined, final, opened, places[:, 0])
+
+    def _fresh(self, inputs: int) -> list[RelationalOperator]:
+        members = []
+        for member in range(self.config.members):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(self.config.seed + member)
+                operator = RelationalOperator(replace(self.config.operator, inputs=inputs))
+            members.append(operator)
+        return members
+
+    def _descend(
+        self, tokens: Tensor, base: Tensor, ids: Tensor, labels: Labels
+    ) -> tuple[float, ...]:
+        """Every member sees batches of its own; checkpoints are taken of all at once."""
+        c, losses = self.config, []
+        self._snapshots = [Snapshot(0, 0.0, self._weights())]
+        steps = [
+            torch.optim.AdamW(o.parameters(), c.rate, weight_decay=c.decay) for o in self.operators
+        ]
+        for update in range(1, c.updates + 1):
+            trust, total = 0.0, 0.0
+            for member, (operator, step) in enumerate(zip(self.operators, steps, strict=True)):
+                rows = self._batch(len(ids), update, member)
+                torch.manual_seed(
+                    seed_for("dropout", c.seed, member, update) % 2**31
+                ) if c.operator.dropout else None
+                scores, delta = operator.train()(tokens[rows], base[rows])
+                loss, term = c.loss(
+                    scores, delta, labels.success[rows], labels.observed[rows], ids[rows]
+                )
+                step.zero_grad()
+                loss.backward()
+                norm = nn.utils.clip_grad_norm_(operator.parameters(), c.clip)
+                if not norm.isfinite():
+                    raise DjepaError(f"The gradient of update {update} is not finite.")
+                step.step()
+                trust, total = trust + term.item(), total + loss.item()
+            if update % c.every == 0 or update in (1, c.updates):
+                self._snapshots.append(Snapshot(update, trust, self._weights()))
+                losses.append(total / c.members)
+        return tuple(losses)
+
+    def _batch(self, starts: int, update: int, member: int) -> Tensor:
+        rng = generator("align", self.config.seed, member, update)
+        size = min(self.config.batch, starts)
+        return torch.from_numpy(rng.choice(starts, size, replace=False))
+
+    def _calibrated(self, evidence: Evidence, labels: Labels) -> tuple[Gate, int]:
+        c, (base, refined) = self.config, self.scores(evidence)
+        gate, ids = Gate(mode=c.mode, decimals=c.decimals), evidence.ids
+        if c.grid:
+            cost = labels.cost if labels.cost is not None else (~labels.success).double()
+            gate = calibrate_on_grid(gate, base, refined, ids, labels.success, cost)
+        else:
+            gate = calibrate(
+                gate, base, refined, ids, labels.success, c.policy, labels.cost, labels.observed
+            )
+        chosen = gate.choose(base, refined, ids)[:, None]
+        return gate, int(labels.success.gather(1, chosen).sum())
+
+    def _weights(self) -> tuple[dict[str, Tensor], ...]:
+        return tuple(copy.deepcopy(operator.state_dict()) for operator in self.operators)
+
+    def _load(self, snapshot: Snapshot) -> None:
+        for operator, weights in zip(self.operators, snapshot.weights, strict=True):
+            operator.load_state_dict(weights)
+
+
+def recovered(decision: Decision, costs: Tensor, ids: Tensor) -> float:
+    """Share of candidates whose place by native cost is that of the decision."""
+    return float((strict_ranks(costs, ids) == strict_ranks(decision.final, ids)).double().mean())

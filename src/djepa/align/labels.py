@@ -1,0 +1,59 @@
+"""Outcomes, for fitting, calibration and evaluation alone. No deciding function takes them.
+
+Legend: N starts, K candidates.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from djepa.bank.read import Bank
+from djepa.errors import DjepaError
+from djepa.evidence.evidence import Evidence
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """What execution showed of the candidates of N starts."""
+
+    identities: tuple[str, ...]  # of the starts, as in the evidence
+    success: Tensor  # (N, K) bool
+    observed: Tensor  # (N, K) bool: executed; what was not executed is not a failure
+    cost: Tensor | None = None  # (N, K) task cost, where there is one
+
+    @classmethod
+    def from_bank(cls, bank: Bank) -> "Labels":
+        """Of every start of a bank."""
+        outcomes = bank.outcomes
+        identities = tuple(bytes(row).hex() for row in bank.decisions.identities)
+        arrays = (np.ascontiguousarray(x) for x in (outcomes.success, outcomes.observed))
+        success, observed = (torch.from_numpy(x) for x in arrays)
+        return cls(identities, success, observed, torch.from_numpy(outcomes.cost.astype(float)))
+
+    def rows(self, chosen: Tensor) -> "Labels":
+        """Of some starts."""
+        at = chosen.nonzero().flatten() if chosen.dtype == torch.bool else chosen
+        names = tuple(self.identities[i] for i in at.tolist())
+        cost = None if self.cost is None else self.cost[at]
+        return Labels(names, self.success[at], self.observed[at], cost)
+
+    @property
+    def mixed(self) -> Tensor:
+        """(N,) bool: starts with an observed success and an observed failure."""
+        good, bad = self.success & self.observed, ~self.success & self.observed
+        return good.any(1) & bad.any(1)
+
+    def check(self, evidence: Evidence) -> None:
+        """Refuse labels that are not those of this evidence."""
+        if self.identities != evidence.identities:
+            raise DjepaError("Evidence and outcomes are not of the same starts in the same order.")
+        for name, values in (("success", self.success), ("observed", self.observed)):
+            if values.dtype != torch.bool or values.shape != evidence.ids.shape:
+                raise DjepaError(
+                    f"{name} must be true or false of shape {tuple(evidence.ids.shape)}, "
+                    f"got {values.dtype} of {tuple(values.shape)}."
+                )
+        if not self.observed.any(1).all():
+            raise DjepaError("A start without a single executed candidate teaches nothing.")

@@ -1,0 +1,77 @@
+"""What the operator is fitted on; all rows at once, no loop over starts.
+
+Only executed candidates count: an unobserved one is never a failure. A start whose observed
+candidates are all of one class teaches nothing but trust.
+
+Legend: N starts, K candidates.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class RelationalLoss:
+    """Weights of Eq. relational; the defaults are the published ones."""
+
+    temperature: float = 0.05  # T
+    margin: float = 0.02  # μ
+    local: float = 0.25  # λ_local
+    trust: float = 0.1  # λ_trust
+    tail: int = 16  # k, size of the low-score subset
+    pooled: bool = False  # task-local variant: all pairs of a batch weigh the same, no fallback
+
+    def __call__(
+        self, scores: Tensor, delta: Tensor, success: Tensor, observed: Tensor, ids: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """(N, K) each -> total, and the trust term alone (mean of δ² over observed)."""
+        good, bad = success & observed, ~success & observed
+        usable = good.any(1) if self.pooled else good.any(1) & bad.any(1)
+        mass = success_mass(scores, good, observed, self.temperature)
+        mass = (mass * usable).sum() / usable.sum().clamp(min=1)
+        low = tail(scores.detach(), ids, observed, self.tail)
+        pairs = self._local(scores, good, bad, low, usable)
+        trust = (delta.square() * observed).sum() / observed.sum().clamp(min=1)
+        return mass + self.local * pairs + self.trust * trust, trust
+
+    def _local(
+        self, scores: Tensor, good: Tensor, bad: Tensor, low: Tensor, usable: Tensor
+    ) -> Tensor:
+        """Eq. local: mean over success-failure pairs of the tail; of the whole set if need be."""
+        pairs = (good & low)[:, :, None] & (bad & low)[:, None]
+        if not self.pooled:
+            alone = ~pairs.flatten(1).any(1)
+            pairs = torch.where(alone[:, None, None], good[:, :, None] & bad[:, None], pairs)
+        gap = (self.margin + scores[:, :, None] - scores[:, None]) / self.temperature
+        loss = F.softplus(gap) * pairs
+        if self.pooled:
+            return loss.sum() / pairs.sum().clamp(min=1)
+        rows = loss.flatten(1).sum(1) / pairs.flatten(1).sum(1).clamp(min=1)
+        return (rows * usable).sum() / usable.sum().clamp(min=1)
+
+
+TASK_LOCAL = RelationalLoss(margin=0.0, trust=0.01, pooled=True)
+
+
+def success_mass(scores: Tensor, good: Tensor, observed: Tensor, temperature: float) -> Tensor:
+    """Eq. success: -log Σ_{y_i = 1} p_i with p = softmax(-s / T) over observed, (N,).
+
+    Rows without an observed success give 0.
+    """
+    logits = -scores / temperature
+    every = logits.masked_fill(~observed, -torch.inf).logsumexp(1)
+    winners = logits.masked_fill(~good, -torch.inf)
+    some = good.any(1)
+    kept = torch.where(some[:, None], winners, logits).logsumexp(1)
+    return torch.where(some, every - kept, torch.zeros_like(every))
+
+
+def tail(scores: Tensor, ids: Tensor, observed: Tensor, k: int) -> Tensor:
+    """(N, K) bool: the k lowest scores among observed candidates, ties to the smaller ID."""
+    from djepa.evidence.ranks import strict_ranks
+
+    rank = strict_ranks(scores.masked_fill(~observed, torch.inf), ids)
+    return (rank < k) & observed

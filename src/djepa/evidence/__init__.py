@@ -1,0 +1,1 @@
+"""What is known of a pool before anything is executed: label-free."""

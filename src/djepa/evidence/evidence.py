@@ -1,0 +1,163 @@
+"""Evidence: what geometries believe of the candidates of one decision, as one token each.
+
+    d_i^m = LN(ẑ_i^m - z_g^m)                 directions, within a geometry's own space   (§4.1)
+    r_i^m = (rank(c_i^m) - 1) / (K - 1)       preference, free of scale                   (§4.1)
+    v_i   = [d_i^1; ...; d_i^M; r_i^1; ...; r_i^M]
+
+Nothing here has seen an outcome; there is no field in which one could be stored.
+
+Legend: N starts, K candidates, M geometries, D latent (each geometry its own), F token width.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from djepa.bank.read import Bank
+from djepa.errors import DjepaError, unknown_name
+from djepa.evidence.ranks import check_pools, ordinal_ranks
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Evidence of N decisions; make it with `from_arrays` or `from_bank`."""
+
+    identities: tuple[str, ...]  # N names of starts; no two populations may share one
+    ids: Tensor  # (N, K) int64
+    names: tuple[str, ...]  # M geometries, in the order of the ranks
+    costs: Tensor  # (N, K, M) float64 native costs
+    terminals: Mapping[
+        str, Tensor
+    ]  # name -> (N, K, D) last predicted latents, where they are known
+    goals: Mapping[str, Tensor]  # name -> (N, D)
+
+    def __len__(self) -> int:
+        return len(self.identities)
+
+    @property
+    def candidates(self) -> int:
+        """K."""
+        return self.ids.shape[1]
+
+    @classmethod
+    def from_arrays(
+        cls,
+        identities: Sequence[str],
+        ids: Any,
+        costs: Mapping[str, Any],
+        terminals: Mapping[str, Any] | None = None,
+        goals: Mapping[str, Any] | None = None,
+    ) -> "Evidence":
+        """From any model's numbers.
+
+        `ids` (N, K) int, `costs` name -> (N, K); for geometries whose directions are to be used,
+        `terminals` name -> (N, K, D) last predicted latents and `goals` name -> (N, D).
+        """
+        pools = _tensor(ids)
+        given = {name: _tensor(cost) for name, cost in costs.items()}
+        if not given:
+            raise DjepaError("Evidence needs the native costs of at least one geometry.")
+        check_pools(pools, **{f"costs of {name}": cost for name, cost in given.items()})
+        if len(identities) != len(pools):
+            raise DjepaError(f"{len(identities)} identities for {len(pools)} starts.")
+        if len(set(identities)) < len(identities):
+            raise DjepaError("An identity stands twice; every start has one of its own.")
+        ends = {name: _tensor(terminal) for name, terminal in (terminals or {}).items()}
+        check_pools(pools, **{f"terminals of {name}": end for name, end in ends.items()})
+        aims = {name: _goal(goals, name, end) for name, end in ends.items()}
+        for name in ends:
+            if name not in given:
+                raise unknown_name("geometry", name, given)
+        stacked = torch.stack([cost.double() for cost in given.values()], dim=-1)
+        return cls(tuple(identities), pools.long(), tuple(given), stacked, ends, aims)
+
+    @classmethod
+    def from_bank(cls, bank: Bank, names: Sequence[str], dense: Sequence[str]) -> "Evidence":
+        """From predictions stored beside a bank; `dense` names those whose directions are used."""
+        from djepa.models.predictions import read_predictions
+
+        held = {name: read_predictions(bank, name) for name in names}
+        terminals, goals = {}, {}
+        for name in dense:
+            futures = held[name].futures
+            if futures is None:
+                raise DjepaError(
+                    f"{bank.path} holds no futures of '{name}'. "
+                    f"Make them: djepa predict {bank.path} --geometry {name} --futures True"
+                )
+            terminals[name], goals[name] = futures[:, :, -1], held[name].goal
+        identities = [bytes(row).hex() for row in bank.decisions.identities]
+        costs = {name: predictions.cost for name, predictions in held.items()}
+        return cls.from_arrays(identities, bank.decisions.candidate_ids, costs, terminals, goals)
+
+    def ranks(self, names: Sequence[str] | None = None) -> Tensor:
+        """Ranks r (N, K, M) float64 of these geometries, or of all."""
+        chosen = [self._index(name) for name in (self.names if names is None else names)]
+        return torch.stack([ordinal_ranks(self.costs[..., m], self.ids) for m in chosen], dim=-1)
+
+    def directions(self, name: str) -> Tensor:
+        """Directions d (N, K, D) float32 of one geometry: LN(ẑ_H - z_g), no affine, eps 1e-5."""
+        if name not in self.terminals:
+            raise unknown_name("terminal latents of", name, self.terminals)
+        away = self.terminals[name].float() - self.goals[name].float()[:, None]
+        return F.layer_norm(away, away.shape[-1:])
+
+    def rows(self, chosen: Any) -> "Evidence":
+        """The evidence of some starts."""
+        at = torch.as_tensor(chosen)
+        at = at.nonzero().flatten() if at.dtype == torch.bool else at
+        return Evidence(
+            tuple(self.identities[i] for i in at.tolist()),
+            self.ids[at],
+            self.names,
+            self.costs[at],
+            {name: end[at] for name, end in self.terminals.items()},
+            {name: goal[at] for name, goal in self.goals.items()},
+        )
+
+    def columns(self, positions: Tensor) -> "Evidence":
+        """Smaller pools: (N, K') positions to keep; ranks are those within what is left."""
+
+        def take(x: Tensor) -> Tensor:
+            return x.gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))
+
+        ends = {name: take(end) for name, end in self.terminals.items()}
+        ids = self.ids.gather(1, positions)
+        return Evidence(self.identities, ids, self.names, take(self.costs), ends, self.goals)
+
+    def _index(self, name: str) -> int:
+        if name not in self.names:
+            raise unknown_name("geometry", name, self.names)
+        return self.names.index(name)
+
+
+def disjoint(**populations: Evidence) -> None:
+    """Refuse populations that share a start."""
+    owner: dict[str, str] = {}
+    for name, evidence in populations.items():
+        for identity in evidence.identities:
+            if owner.setdefault(identity, name) != name:
+                raise DjepaError(
+                    f"Start {identity[:16]} is in the {owner[identity]} and in the {name} set; "
+                    "they must not share starts. Collect with different --split."
+                )
+
+
+def _goal(goals: Mapping[str, Any] | None, name: str, end: Tensor) -> Tensor:
+    if goals is None or name not in goals:
+        raise DjepaError(f"Terminal latents of '{name}' need its goals too.")
+    goal = _tensor(goals[name])
+    if end.ndim != 3 or goal.shape != (len(end), end.shape[-1]):
+        raise DjepaError(f"terminals of {name} are {tuple(end.shape)}, goals {tuple(goal.shape)}.")
+    if not goal.isfinite().all():
+        raise DjepaError(f"A goal of {name} holds a NaN or an infinity.")
+    return goal
+
+
+def _tensor(array: Any) -> Tensor:
+    return array if isinstance(array, Tensor) else torch.from_numpy(np.ascontiguousarray(array))

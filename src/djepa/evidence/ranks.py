@@ -1,0 +1,60 @@
+"""Strict orders within a pool. Ties go to the smaller candidate ID, in float64, everywhere.
+
+Legend: N starts, K candidates.
+"""
+
+import torch
+from torch import Tensor
+
+from djepa.errors import DjepaError
+
+
+def order(scores: Tensor, ids: Tensor) -> Tensor:
+    """(N, K) scores, lower is better, and IDs -> (N, K) positions, best first."""
+    by_id = ids.argsort(dim=-1)
+    by_score = scores.double().gather(-1, by_id).argsort(dim=-1, stable=True)
+    return by_id.gather(-1, by_score)
+
+
+def strict_ranks(scores: Tensor, ids: Tensor) -> Tensor:
+    """(N, K) -> (N, K) int64 π ∈ {0, ..., K - 1}: the place of each candidate in its pool."""
+    return order(scores, ids).argsort(dim=-1)
+
+
+def ordinal_ranks(scores: Tensor, ids: Tensor) -> Tensor:
+    """r_i = (rank(c_i) - 1) / (K - 1), (N, K) float64 in [0, 1]; the best has 0."""
+    return strict_ranks(scores, ids).double() / (scores.shape[-1] - 1)
+
+
+def best(scores: Tensor, ids: Tensor) -> Tensor:
+    """(N, K) -> (N,) position of the winner."""
+    return order(scores, ids)[..., 0]
+
+
+def check_pools(ids: Tensor, **scores: Tensor) -> None:
+    """Refuse what has no strict order: one candidate, equal or negative IDs, numbers that are none.
+
+    `scores` are (N, K), or (N, K, ...) of which every number must be finite.
+    """
+    if ids.ndim != 2 or ids.shape[1] < 2:
+        raise DjepaError(f"candidate IDs must be (N, K) with K of at least 2, got {_shape(ids)}.")
+    if ids.dtype not in (torch.int32, torch.int64):
+        raise DjepaError(f"candidate IDs must be integers, got {ids.dtype}.")
+    if (ids < 0).any():
+        raise DjepaError("candidate IDs must not be negative.")
+    ordered = ids.sort(dim=1).values
+    twice = (ordered[:, 1:] == ordered[:, :-1]).any(1).nonzero().flatten().tolist()
+    if twice:
+        raise DjepaError(f"start {twice[0]} has a candidate ID twice; IDs are unique in a pool.")
+    for name, values in scores.items():
+        if values.shape[:2] != ids.shape:
+            raise DjepaError(f"{name} is {_shape(values)}, candidate IDs are {_shape(ids)}.")
+        if not values.is_floating_point():
+            raise DjepaError(f"{name} must be floating point, got {values.dtype}.")
+        odd = (~values.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
+        if odd:
+            raise DjepaError(f"{name} of start {odd[0]} holds a NaN or an infinity.")
+
+
+def _shape(tensor: Tensor) -> str:
+    return "(" + ", ".join(map(str, tensor.shape)) + ")"

@@ -1,0 +1,1 @@
+"""Writing decisions back into future latents."""

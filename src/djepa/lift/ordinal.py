@@ -1,0 +1,53 @@
+"""Exact ordinal realization: move each last latent so that native distance gives the final order.
+
+    z̃_{i,H} = z_g + π_i / (K + 1) · u_i,   z̃_{i,t} = ẑ_{i,t} for t < H            (Eq. ordinal)
+
+u_i is the direction the future already has, of unit root mean square; its native mean squared
+distance becomes (π_i / (K + 1))² (Proposition 4).
+
+Legend: N starts, K candidates, B blocks, D latent.
+"""
+
+import torch
+from torch import Tensor
+
+from djepa.errors import DjepaError
+from djepa.evidence.ranks import check_pools, strict_ranks
+
+STILL = 1e-12  # a displacement below this has no direction: all ones stand in
+
+
+def realize(futures: Tensor, goal: Tensor, score: Tensor, ids: Tensor) -> Tensor:
+    """(N, K, B, D) futures, (N, D) goals, (N, K) final scores and IDs -> lifted futures.
+
+    Same dtype, earlier steps untouched. Refuses to return latents from which the native distance
+    would read another order.
+    """
+    _check(futures, goal, score, ids)
+    K = ids.shape[1]
+    place = strict_ranks(score, ids)
+    away = futures[:, :, -1].double() - goal.double()[:, None]
+    length = away.square().mean(-1, keepdim=True).sqrt()
+    unit = torch.where(length > STILL, away / length.clamp(min=STILL), torch.ones_like(away))
+    radius = (place + 1).double()[..., None] / (K + 1)
+    last = goal.double()[:, None] + radius * unit
+    lifted = torch.cat([futures[:, :, :-1], last[:, :, None].to(futures.dtype)], dim=2)
+    if not torch.equal(strict_ranks(native_distance(lifted, goal), ids), place):
+        raise DjepaError(
+            f"{K} ranks cannot be told apart in {futures.dtype} around these goals. "
+            "Store the lifted futures in float32."
+        )
+    return lifted
+
+
+def native_distance(futures: Tensor, goal: Tensor) -> Tensor:
+    """Mean squared distance of the last latent to the goal, float32: (N, K)."""
+    return (futures[:, :, -1].float() - goal.float()[:, None]).square().mean(-1)
+
+
+def _check(futures: Tensor, goal: Tensor, score: Tensor, ids: Tensor) -> None:
+    check_pools(ids, scores=score, futures=futures)
+    if futures.ndim != 4 or goal.shape != (len(futures), futures.shape[-1]):
+        raise DjepaError(f"futures are {tuple(futures.shape)}, goals {tuple(goal.shape)}.")
+    if not goal.isfinite().all():
+        raise DjepaError("A goal holds a NaN or an infinity.")

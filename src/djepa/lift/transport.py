@@ -1,0 +1,87 @@
+"""Bounded temporal transport: every predicted step moves a little towards, or away from, what
+another model of the same latent space predicts for the same action.
+
+    z̃_{i,t} = ẑ^T_{i,t} + β_{i,t} (ẑ^L - ẑ^T)_{i,t} / max(‖ẑ^L - ẑ^T‖, η),  |β| ≤ ρ (Eq. transport)
+
+β comes from ranks of both models, the rank of the final score, the gate and time: 5 → 32 → 1.
+
+Legend: N starts, K candidates, B blocks, D latent.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from djepa.errors import DjepaError
+from djepa.evidence.ranks import order
+
+ETA = 1e-12
+
+
+class TemporalTransport(nn.Module):
+    """The coefficient network; its last layer starts at zero, so nothing moves."""
+
+    def __init__(self, hidden: int = 32, radius: float = 0.1) -> None:
+        super().__init__()
+        self.radius = radius
+        self.up, self.down = nn.Linear(5, hidden), nn.Linear(hidden, 1)
+        nn.init.zeros_(self.down.weight)
+        nn.init.zeros_(self.down.bias)
+
+    def coefficients(self, ranks: Tensor, gate: Tensor, steps: int) -> Tensor:
+        """(N, K, 3) ranks of L, of T and of the final score, (N,) gate -> β (N, K, B)."""
+        if ranks.ndim != 3 or ranks.shape[-1] != 3 or ((ranks < 0) | (ranks > 1)).any():
+            raise DjepaError("Transport reads three ranks in [0, 1] per candidate.")
+        if gate.shape != ranks.shape[:1] or gate.dtype != torch.bool:
+            raise DjepaError("Transport reads one gate state, true or false, per start.")
+        N, K, _ = ranks.shape
+        time = torch.linspace(0, 1, steps, device=ranks.device)
+        opened = gate.float()[:, None, None].expand(N, K, 1)
+        known = torch.cat([ranks.float(), opened], dim=-1)[:, :, None].expand(N, K, steps, 4)
+        inputs = torch.cat([known, time[:, None].expand(N, K, steps, 1)], dim=-1)
+        out: Tensor = self.down(F.gelu(self.up(inputs)))[..., 0]
+        return self.radius * torch.tanh(out)
+
+    def forward(
+        self, moved: Tensor, towards: Tensor, ranks: Tensor, gate: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """(N, K, B, D) futures of T and of L -> transported futures of T, coefficients."""
+        if moved.shape != towards.shape:
+            raise DjepaError(f"Futures of {tuple(moved.shape)} and {tuple(towards.shape)} differ.")
+        beta = self.coefficients(ranks, gate, moved.shape[2])
+        direction = F.normalize(towards.float() - moved.float(), dim=-1, eps=ETA)
+        return moved + (beta[..., None] * direction).to(moved.dtype), beta
+
+
+def transport_loss(
+    refined: Tensor,
+    transported: Tensor,
+    futures: Tensor,
+    before: Tensor,
+    success: Tensor,
+    cost: Tensor,
+    ids: Tensor,
+    temperature: float = 0.1,
+    pairs: float = 0.25,
+    preserve: float = 0.02,
+) -> Tensor:
+    """Both scores are to follow execution: successes first, then the smaller task cost, then IDs.
+
+    Cross-entropy to the best candidate and all ordered pairs, for the operator's scores and for the
+    criterion on transported futures, + 0.02 mean squared movement of the futures.
+    """
+    wanted = order(cost.double() + 1e6 * ~success, ids)  # costs are far below a million
+    oracle = wanted[:, 0]
+    total = preserve * (futures.float() - before.float()).square().mean()
+    for score in (refined, transported):
+        total = total + F.cross_entropy(-score.float() / temperature, oracle)
+        total = total + pairs * _ordered_pairs(score.float(), wanted, temperature)
+    return total
+
+
+def _ordered_pairs(score: Tensor, wanted: Tensor, temperature: float) -> Tensor:
+    """Mean over pairs of softplus((s_first - s_later) / T), first and later as wanted."""
+    s = score.gather(1, wanted)
+    gap = (s[:, :, None] - s[:, None]) / temperature
+    K = s.shape[1]
+    return F.softplus(gap)[:, *torch.triu_indices(K, K, 1).tolist()].mean()
