@@ -124,7 +124,8 @@ class Alignment:
         base, tokens = fuse(ranks, fusion.weights), self.tokens(evidence)
         self.operators = self._fresh(tokens.shape[-1])
         rows = usable.nonzero().flatten()
-        losses = self._descend(tokens[rows], base[rows], evidence.ids[rows], labels.rows(rows))
+        with torch.random.fork_rng(devices=[]):
+            losses = self._descend(tokens[rows], base[rows], evidence.ids[rows], labels.rows(rows))
         self.report = Fit(len(rows), int((~usable).sum()), fusion, losses)
         self._fitted, self.gate = evidence, None
         return self
@@ -180,6 +181,9 @@ class Alignment:
     ) -> tuple[float, ...]:
         """Every member sees batches of its own; checkpoints are taken of all at once."""
         c, losses = self.config, []
+        torch.manual_seed(
+            seed_for("dropout", c.seed) % 2**31
+        )  # the layers draw from the global one
         self._snapshots = [Snapshot(0, 0.0, self._weights())]
         steps = [
             torch.optim.AdamW(o.parameters(), c.rate, weight_decay=c.decay) for o in self.operators
@@ -188,9 +192,6 @@ class Alignment:
             trust, total = 0.0, 0.0
             for member, (operator, step) in enumerate(zip(self.operators, steps, strict=True)):
                 rows = self._batch(len(ids), update, member)
-                torch.manual_seed(
-                    seed_for("dropout", c.seed, member, update) % 2**31
-                ) if c.operator.dropout else None
                 scores, delta = operator.train()(tokens[rows], base[rows])
                 loss, term = c.loss(
                     scores, delta, labels.success[rows], labels.observed[rows], ids[rows]
