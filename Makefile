@@ -13,6 +13,9 @@ study: $(VENV)/.base
 	$(BIN)/djepa check $(OUT)/reference-control $(OUT)/decoy
 	$(BIN)/djepa stats $(OUT)/reference-control $(OUT)/decoy
 	$(BIN)/djepa show $(OUT)/reference-control --start 19 --out $(OUT)/pictures
+	$(BIN)/djepa predict $(OUT)/reference-control --geometry lewm tdjepa jepawm dinowm
+	$(BIN)/djepa quality $(OUT)/reference-control --geometry lewm tdjepa jepawm dinowm
+	$(BIN)/djepa show $(OUT)/reference-control --start 19 --geometry lewm jepawm --out $(OUT)/pictures
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadscope
@@ -24,6 +27,7 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.base
 	$(BIN)/djepa bench world
+	$(BIN)/djepa bench geometry
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -10,6 +10,8 @@ import pytest
 from djepa.bench.table import bench_markdown
 from djepa.bench.world import Row
 from djepa.cli.main import NAMES
+from djepa.evaluate.quality import Quality, quality_markdown
+from djepa.models.weights import SHIPPED, load_geometry, read_card, shipped
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -78,6 +80,47 @@ def test_the_example_of_the_readme_runs() -> None:
     assert np.asarray(names["frames"]).shape == (26, 224, 224, 3)
     assert np.asarray(names["success"]).any()
     assert len(code.group(1).splitlines()) <= 17
+
+
+def quality_rows(name: str) -> list[Quality]:
+    rows = json.loads((ROOT / f"docs/results/{name}.json").read_text())
+    for row in rows:
+        row["spearman"] = {int(k): row["spearman"][k] for k in ("63", "32", "16", "8", "4")}
+        row["picks"] = tuple(row["picks"])
+    return [Quality(**row) for row in rows]
+
+
+@pytest.mark.parametrize("name", ["quality", "quality-decoy"])
+def test_the_quality_tables_are_the_recorded_ones(name: str) -> None:
+    table = between((ROOT / "docs/geometries.md").read_text(), name)
+    rows = quality_rows(name)
+    assert table == quality_markdown(rows).strip()
+    for row in rows:
+        assert row.native == np.mean(row.picks)
+
+
+def test_the_example_of_the_geometries_page_runs(
+    bank_copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (ROOT / "docs/geometries.md").read_text()
+    code = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    assert code
+    exec(code.group(1).replace("runs/test", str(bank_copy)), {})
+    assert 0 < float(capsys.readouterr().out) <= 1
+
+
+def test_the_shipped_weights_are_what_their_cards_say() -> None:
+    """All four, at most 60 MB together, each loads, with recipe, command and metrics."""
+    assert shipped() == ["dinowm", "jepawm", "lewm", "tdjepa"]
+    files = [path for path in SHIPPED.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 60e6
+    for name in shipped():
+        card, model = read_card(name), load_geometry(name)
+        assert model.name == name
+        assert card["parameters"] == sum(p.numel() for p in model.parameters())
+        assert card["command"].startswith("djepa train push")
+        assert card["metrics"]["starts"] == 512
+        assert {"seed", "minutes", "episodes"} <= card["recipe"].keys()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

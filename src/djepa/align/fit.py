@@ -122,7 +122,7 @@ class Alignment:
         fusion = fit_fusion(ranks, evidence.ids, labels.success, observed=labels.observed)
         self.tokens = Tokens.fit(evidence, c.dense, c.ranked, c.extras, c.reduce)
         base, tokens = fuse(ranks, fusion.weights), self.tokens(evidence)
-        self.operators = self._fresh(tokens.shape[-1])
+        self.operators = self.fresh(tokens.shape[-1])
         rows = usable.nonzero().flatten()
         with torch.random.fork_rng(devices=[]):
             losses = self._descend(tokens[rows], base[rows], evidence.ids[rows], labels.rows(rows))
@@ -167,7 +167,8 @@ class Alignment:
         ids = evidence.ids.gather(1, places)
         return Decision(ids[:, 0], ids, base, refined, final, opened, places[:, 0])
 
-    def _fresh(self, inputs: int) -> list[RelationalOperator]:
+    def fresh(self, inputs: int) -> list[RelationalOperator]:
+        """Untrained members that read tokens of so many numbers."""
         members = []
         for member in range(self.config.members):
             with torch.random.fork_rng(devices=[]):

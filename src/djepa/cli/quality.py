@@ -34,8 +34,8 @@ class Quality:
         for name in self.geometry:
             console.print(f"measuring {name} ...")
             results.append(quality(load_geometry(name, self.device), bank, self.device))
+            if self.json:
+                rows = [result.as_dict(picks=True) for result in results]
+                write_atomically(self.json, to_json(rows).encode())
         console.print(quality_markdown(results))
-        if self.json:
-            rows = [result.as_dict(picks=True) for result in results]
-            write_atomically(self.json, to_json(rows).encode())
         return 0

@@ -64,6 +64,8 @@ def fit_fusion(
 
 def simplex(M: int, parts: int) -> Tensor:
     """(W, M) all ways to share `parts` equal parts among M geometries."""
+    if M == 1:
+        return torch.ones(1, 1, dtype=torch.float64)
     bars = torch.tensor(list(combinations(range(parts + M - 1), M - 1)), dtype=torch.float64)
     bars = bars.view(-1, M - 1)
     edge = torch.full((len(bars), 1), -1.0, dtype=torch.float64)

@@ -1,0 +1,63 @@
+"""`djepa fit`: learn from outcomes how the candidates of one decision relate."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tyro.conf import Positional, arg
+
+from djepa.cli.console import console
+
+
+@dataclass(frozen=True)
+class FitAlignment:
+    """Fit on one bank, choose checkpoint and gate on another, write the alignment."""
+
+    bank: Annotated[Path, Positional, arg(metavar="BANK")]
+    """Bank of the fitting starts, with predictions of the geometries."""
+    calibration: Path
+    """Bank of the calibration starts; it must not share one with the fitting bank."""
+    out: Path = Path("runs/alignment")
+    """Folder for the alignment."""
+    preset: str = "published"
+    """published (LeWM and TD-JEPA), four (388-wide, on JEPA-WM's rank), pointwise or best."""
+    updates: int = 0
+    """Updates of the operator; 0 takes the preset's."""
+    seed: int = 3072
+    """Seed of the operator and of its batches."""
+
+    def run(self) -> int:
+        """Fit, calibrate, save, say what was found."""
+        from dataclasses import replace
+
+        from djepa.align.fit import Alignment
+        from djepa.align.labels import Labels
+        from djepa.align.presets import get_preset
+        from djepa.align.store import save_alignment
+        from djepa.bank.read import Bank
+        from djepa.errors import DjepaError
+        from djepa.evidence.evidence import Evidence
+
+        if (self.out / "manifest.json").exists():
+            raise DjepaError(f"{self.out} holds a finished alignment. Choose another --out.")
+        config = replace(get_preset(self.preset), seed=self.seed)
+        if self.updates:
+            config = replace(config, updates=self.updates)
+        names = tuple(dict.fromkeys((*config.dense, *config.ranked, *config.base)))
+        banks = Bank(self.bank), Bank(self.calibration)
+        fit, calibration = (Evidence.from_bank(bank, names, config.dense) for bank in banks)
+        labels = [Labels.from_bank(bank) for bank in banks]
+        console.print(f"fitting on {len(fit)} starts, {config.updates} updates ...")
+        alignment = Alignment(config).fit(fit, labels[0]).calibrate(calibration, labels[1])
+        hashes = {"fitting": banks[0].hash, "calibration": banks[1].hash}
+        save_alignment(alignment, self.out, {"preset": self.preset, "banks": hashes})
+        report, gate = alignment.report, alignment.gate
+        assert report is not None
+        assert gate is not None
+        mix = ", ".join(
+            f"{w:g} {n}" for w, n in zip(report.fusion.weights, config.base, strict=True)
+        )
+        console.print(f"{report.starts} starts taught, {report.skipped} of one class did not")
+        console.print(f"base score: {mix}; gate opens above {gate.threshold:.4g}")
+        console.print(f"{self.out}")
+        return 0

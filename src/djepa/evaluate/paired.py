@@ -1,0 +1,66 @@
+"""Two ways to choose, on the same starts: gains, losses, and how sure one can be.
+
+Legend: N starts.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import binomtest
+
+from djepa.errors import DjepaError
+from djepa.evaluate.intervals import wilson
+
+RESAMPLES, SEED = 10_000, 3072
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Paired:
+    """One method against another; shares of starts."""
+
+    starts: int
+    ours: float
+    ours_interval: tuple[float, float]  # Wilson 95 %
+    theirs: float
+    theirs_interval: tuple[float, float]
+    difference: float
+    difference_interval: tuple[float, float]  # 95 % of whole-start bootstrap resamples
+    gains: int  # starts that only ours solves
+    losses: int  # starts that only theirs solves
+    p: float  # exact McNemar: gains and losses are equally likely
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def paired(ours: Bools, theirs: Bools) -> Paired:
+    """(N,) successes of two methods on the same starts."""
+    a, b = np.asarray(ours, dtype=bool), np.asarray(theirs, dtype=bool)
+    if a.shape != b.shape or a.ndim != 1 or not len(a):
+        raise DjepaError(f"Paired methods need the same starts, got {a.shape} and {b.shape}.")
+    gains, losses = int((a & ~b).sum()), int((~a & b).sum())
+    p = float(binomtest(gains, gains + losses).pvalue) if gains + losses else 1.0
+    return Paired(
+        starts=len(a),
+        ours=float(a.mean()),
+        ours_interval=wilson(int(a.sum()), len(a)),
+        theirs=float(b.mean()),
+        theirs_interval=wilson(int(b.sum()), len(b)),
+        difference=float(a.mean() - b.mean()),
+        difference_interval=bootstrap(a.astype(float) - b),
+        gains=gains,
+        losses=losses,
+        p=p,
+    )
+
+
+def bootstrap(values: npt.NDArray[np.floating[Any]], seed: int = SEED) -> tuple[float, float]:
+    """95 % interval of the mean over 10,000 resamples of whole starts, (N,) values."""
+    rng = np.random.default_rng(seed)
+    counts = rng.multinomial(len(values), np.full(len(values), 1 / len(values)), RESAMPLES)
+    low, high = np.quantile(counts @ values / len(values), [0.025, 0.975])
+    return float(low), float(high)

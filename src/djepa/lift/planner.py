@@ -1,0 +1,152 @@
+"""A planner in one folder: geometries, alignment and lift. Frames and candidates in, a plan out.
+
+FOLDER/
+  planner.json        format version, names, the geometry that is lifted
+  geometries/NAME/    weights, as `djepa train` writes them
+  alignment/          as `djepa fit` writes it
+
+Legend: N starts, K candidates, H controls, B blocks of five, A action width, D latent.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from djepa.align.fit import Alignment, Decision
+from djepa.align.store import load_alignment, save_alignment
+from djepa.errors import DjepaError
+from djepa.evidence.evidence import Evidence
+from djepa.files import to_json, write_atomically
+from djepa.lift.ordinal import native_distance, realize
+from djepa.models.protocol import Geometry
+from djepa.models.weights import find_weights, load_geometry
+
+FORMAT, VERSION = "djepa-planner", 1
+
+
+class Plan(NamedTuple):
+    """What to execute, and why."""
+
+    choice: Tensor  # (N,) candidate IDs
+    order: Tensor  # (N, K) candidate IDs, best first
+    decision: Decision  # scores and gate
+    futures: Tensor  # (N, K, B, D) of the lifted geometry: native distance gives `order`
+    goal: Tensor  # (N, D) its goals
+
+
+class Planner:
+    """Label-free: nothing it holds or takes has a place for an outcome."""
+
+    def __init__(
+        self, geometries: Mapping[str, Geometry], alignment: Alignment, lifted: str
+    ) -> None:
+        needed = {*alignment.config.dense, *alignment.config.ranked, *alignment.config.base}
+        missing = sorted((needed | {lifted}) - geometries.keys())
+        if missing:
+            raise DjepaError(f"The planner needs the geometries {', '.join(missing)} too.")
+        self.geometries, self.alignment, self.lifted = dict(geometries), alignment, lifted
+
+    @torch.inference_mode()
+    def plan(
+        self,
+        context_frames: Tensor,
+        history: Tensor,
+        goal_frame: Tensor,
+        candidates: Tensor,
+        ids: Tensor,
+        proprio: Tensor | None = None,
+    ) -> Plan:
+        """Choose among candidates.
+
+        Frames (N, 3, px, px, 3) and (N, px, px, 3) uint8, history (N, 10, A), candidates
+        (N, K, H, A), IDs (N, K); proprioception (N, 4, 4) of the three frames and of the goal, for
+        geometries that take it. Ranks are within the pool, so give the pool that is final.
+        """
+        if proprio is None:
+            proprio = torch.zeros(len(ids), 4, 4, device=candidates.device)
+        costs, ends, goals = {}, {}, {}
+        kept: tuple[Tensor, Tensor] | None = None
+        for name, geometry in self.geometries.items():
+            z = geometry.encode(context_frames, proprio[:, :3])
+            goal = geometry.encode(goal_frame, proprio[:, 3])
+            futures = geometry.rollout(z, history, candidates)
+            costs[name] = geometry.native_cost(futures, goal)  # before anything is rounded
+            if name in self.alignment.config.dense:
+                ends[name], goals[name] = futures[:, :, -1].half(), goal.half()
+            if name == self.lifted:
+                kept = futures.half(), goal.half()
+        assert kept is not None
+        names = [str(i) for i in range(len(ids))]
+        evidence = Evidence.from_arrays(names, ids, costs, ends, goals)
+        decision = self.alignment.decide(evidence)
+        lifted = realize(*kept, decision.final, ids)
+        return Plan(decision.choice, decision.order, decision, lifted, kept[1])
+
+    @torch.inference_mode()
+    def search_cost(
+        self,
+        context_frames: Tensor,
+        history: Tensor,
+        goal_frame: Tensor,
+        candidates: Tensor,
+        proprio: Tensor | None = None,
+    ) -> Tensor:
+        """(N, K) native cost of the lifted geometry, comparable between populations of a search.
+
+        Search with this; when the population is final, `plan` decides within it.
+        """
+        if proprio is None:
+            proprio = torch.zeros(len(candidates), 4, 4, device=candidates.device)
+        geometry = self.geometries[self.lifted]
+        z = geometry.encode(context_frames, proprio[:, :3])
+        futures = geometry.rollout(z, history, candidates)
+        return geometry.native_cost(futures, geometry.encode(goal_frame, proprio[:, 3]))
+
+
+def reads_back(plan: Plan, ids: Tensor) -> bool:
+    """Whether plain native distance on the lifted futures gives the plan's order."""
+    from djepa.evidence.ranks import order
+
+    return torch.equal(
+        ids.gather(1, order(native_distance(plan.futures, plan.goal), ids)), plan.order
+    )
+
+
+def export_planner(
+    alignment: Alignment, weights: Sequence[str], lifted: str, folder: Path, card: dict[str, Any]
+) -> None:
+    """Write everything into one folder; `planner.json` comes last."""
+    names = []
+    for where in weights:
+        source = find_weights(where)
+        name = json.loads((source / "config.json").read_text())["geometry"]
+        target = folder / "geometries" / name
+        target.mkdir(parents=True, exist_ok=True)
+        for file in ("model.safetensors", "config.json", "card.json", "manifest.json"):
+            shutil.copyfile(source / file, target / file)
+        names.append(name)
+    save_alignment(alignment, folder / "alignment", card)
+    head = {"format": FORMAT, "version": VERSION, "geometries": names, "lifted": lifted}
+    write_atomically(folder / "planner.json", to_json(head).encode())
+
+
+def load_planner(folder: Path, device: str | torch.device = "cpu") -> Planner:
+    """A planner, ready to plan; every file is checked against its hash."""
+    path = folder / "planner.json"
+    if not path.exists():
+        raise DjepaError(f"{folder} holds no planner: it has no planner.json.")
+    head = json.loads(path.read_text())
+    if (head.get("format"), head.get("version")) != (FORMAT, VERSION):
+        raise DjepaError(f"{folder} is not a {FORMAT} {VERSION}.")
+    models = {
+        name: load_geometry(folder / "geometries" / name, device) for name in head["geometries"]
+    }
+    alignment = load_alignment(folder / "alignment")
+    for operator in alignment.operators:
+        operator.to(device)
+    return Planner(models, alignment, head["lifted"])
