@@ -38,7 +38,10 @@ def save_alignment(alignment: Alignment, folder: Path, card: dict[str, Any]) -> 
     tensors = {f"directions.{name}": d for name, d in alignment.tokens.directions.items()}
     for i, operator in enumerate(alignment.operators):
         tensors |= {f"operator.{i}.{name}": t for name, t in operator.state_dict().items()}
-    config: dict[str, Any] = {"align": asdict(alignment.config), "report": alignment.report._asdict()}
+    config: dict[str, Any] = {
+        "align": asdict(alignment.config),
+        "report": alignment.report._asdict(),
+    }
     config["report"]["fusion"] = asdict(alignment.report.fusion)
     config["inputs"] = alignment.operators[0].config.inputs
     data = {

@@ -10,7 +10,10 @@ import tyro
 from djepa.cli.bench import Bench
 from djepa.cli.check import Check
 from djepa.cli.collect import Collect
+from djepa.cli.compare import Compare
 from djepa.cli.console import errors, fail
+from djepa.cli.decide import Decide, Export
+from djepa.cli.fit import FitAlignment
 from djepa.cli.info import Info
 from djepa.cli.predict import Predict
 from djepa.cli.quality import Quality
@@ -29,6 +32,10 @@ Command = (
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Predict, tyro.conf.subcommand("predict")]
     | Annotated[Quality, tyro.conf.subcommand("quality")]
+    | Annotated[FitAlignment, tyro.conf.subcommand("fit")]
+    | Annotated[Compare, tyro.conf.subcommand("compare")]
+    | Annotated[Decide, tyro.conf.subcommand("decide")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Info, tyro.conf.subcommand("info")]
 )
@@ -41,6 +48,10 @@ NAMES = (
     "train",
     "predict",
     "quality",
+    "fit",
+    "compare",
+    "decide",
+    "export",
     "bench",
     "info",
 )

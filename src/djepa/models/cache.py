@@ -49,7 +49,7 @@ class Cache:
             with torch.autocast(self._device.type, torch.float16, enabled=gpu):
                 states = self._episodes.states[rows, at]
                 latents = encode_states(
-                    self._encoder, self._shape, states, batch=8192 if gpu else 256
+                    self._encoder, self._shape, states, batch=8192 if gpu else 32
                 )
             self._latents[rows[:, 0]] = latents.half()
             self._blocks[rows[:, 0]] = self._encoder.blocks(self._episodes.controls[rows, taken])

@@ -1,0 +1,250 @@
+"""Predictive plasticity: the end of a predictor learns from outcomes, all before it stays.
+
+    L_P = L_success + λ_B L_boundary + λ_K L_rank + λ_Z L_latent                      (Eq. plastic)
+
+    L_success  = -log Σ_{y_i = 1} softmax(-c / T)_i
+    L_boundary = mean over successes i and failures j of the tail of softplus((μ + c_i - c_j) / T)
+    L_rank     = mean of: per start, KL(softmax(-c' / T) ‖ softmax(-c / T)) outside the tail;
+                 per start and class, smooth-L1 of ((c_i - c_j) - (c'_i - c'_j)) / T inside it
+    L_latent   = mean of (LN(ẑ) - LN(ẑ'))² over last latents, LN without affine
+
+c are native costs and ẑ last latents of the adapted predictor, c' and ẑ' those of the frozen one.
+The tail is the first k candidates of a fixed reference order, grown until it has both classes.
+A start of one class is left out of every term. Unobserved candidates are neither successes nor
+failures; what preserves (KL outside the tail, latents) needs no outcome and counts them too.
+
+What is learned is kept as a patch: the replaced tensors and the hash of the weights they belong to.
+
+    PATCH/
+      patch.safetensors  the replaced tensors, float32
+      card.json          geometry, hash of the base weights, how the patch was made
+      manifest.json      format version and SHA-256 of the two
+
+Legend: N starts, K candidates, D latent.
+"""
+
+import copy
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load, save
+from torch import Tensor, nn
+
+from djepa.align.objectives import success_mass
+from djepa.bank.schema import sha256
+from djepa.errors import DjepaError
+from djepa.evidence.ranks import strict_ranks
+from djepa.files import to_json, write_atomically
+from djepa.models.lewm import LeWM
+
+FORMAT, VERSION = "djepa-patch", 1
+FILES = ("patch.safetensors", "card.json")
+
+
+class Ends(NamedTuple):
+    """How the futures of N pools end."""
+
+    last: Tensor  # (N, K, D) last predicted latents
+    cost: Tensor  # (N, K) native costs
+
+    def rows(self, chosen: Tensor) -> "Ends":
+        """Of some starts."""
+        return Ends(self.last[chosen], self.cost[chosen])
+
+
+class Terms(NamedTuple):
+    """Eq. plastic, and what it is the sum of."""
+
+    total: Tensor
+    success: Tensor
+    boundary: Tensor
+    rank: Tensor
+    latent: Tensor
+    skipped: int  # starts of one class
+
+
+@dataclass(frozen=True)
+class PlasticLoss:
+    """Weights of Eq. plastic; the defaults are the published ones."""
+
+    temperature: float = 0.05  # T
+    margin: float = 0.02  # μ
+    boundary: float = 0.5  # λ_B
+    rank: float = 0.25  # λ_K
+    latent: float = 1.0  # λ_Z
+
+    def __call__(
+        self, adapted: Ends, frozen: Ends, success: Tensor, observed: Tensor, tail: Tensor
+    ) -> Terms:
+        """Ends of N pools, (N, K) bool outcomes, (N, K) bool tails -> means over usable starts."""
+        T, (z, c), (z0, c0) = self.temperature, adapted, frozen
+        good, bad = success & observed, ~success & observed
+        usable = good.any(1) & bad.any(1)
+        mass = _mean(success_mass(c, good, observed, T), usable)
+        pairs = _mean(boundary(c, good & tail, bad & tail, self.margin, T), usable)
+        kept = torch.stack(
+            [outside(c, c0, ~tail, T)] + [inside(c, c0, y & tail, T) for y in (bad, good)]
+        )
+        sizes = torch.stack([(~tail).sum(1), (bad & tail).sum(1), (good & tail).sum(1)])
+        order = _mean(kept, (sizes > 1) & usable)
+        moved = _mean(latent_change(z, z0).mean(1), usable)
+        total = mass + self.boundary * pairs + self.rank * order + self.latent * moved
+        return Terms(total, mass, pairs, order, moved, int((~usable).sum()))
+
+
+def grown_tail(reference: Tensor, ids: Tensor, success: Tensor, observed: Tensor, k: int) -> Tensor:
+    """(N, K) bool: the first k observed candidates by (reference score, ID), or more.
+
+    Taken one by one until there are a success and a failure, where the start has both.
+    """
+    K = ids.shape[1]
+    place = strict_ranks(reference.masked_fill(~observed, torch.inf), ids)
+    first = [place.masked_fill(~y, K).amin(1) for y in (success & observed, ~success & observed)]
+    size = torch.maximum(*first).add(1).clamp(min=k)
+    return (place < size[:, None]) & observed
+
+
+def boundary(cost: Tensor, good: Tensor, bad: Tensor, margin: float, temperature: float) -> Tensor:
+    """(N,): mean over pairs of softplus((μ + c_i - c_j) / T); 0 where there is none."""
+    gap = (margin + cost[:, :, None] - cost[:, None]) / temperature
+    return _mean(F.softplus(gap), good[:, :, None] & bad[:, None], (1, 2))
+
+
+def outside(cost: Tensor, before: Tensor, rest: Tensor, temperature: float) -> Tensor:
+    """(N,): KL(p' ‖ p) of softmax(-c' / T) and softmax(-c / T), both over `rest` alone."""
+    rest = rest | ~rest.any(1, keepdim=True)  # no rest: any finite number, nobody reads it
+    new, old = (
+        (-c / temperature).masked_fill(~rest, -torch.inf).log_softmax(1).masked_fill(~rest, 0.0)
+        for c in (cost, before)
+    )
+    return (old.exp() * (old - new)).sum(1)
+
+
+def inside(cost: Tensor, before: Tensor, members: Tensor, temperature: float) -> Tensor:
+    """(N,): mean smooth-L1 between old and new differences / T over all pairs of `members`."""
+    shift = (cost - before) / temperature  # of two differences, the difference of two shifts
+    one, other = torch.broadcast_tensors(shift[:, :, None], shift[:, None])
+    change = F.smooth_l1_loss(one, other, reduction="none")
+    return _mean(change, members[:, :, None] & members[:, None], (1, 2))
+
+
+def latent_change(last: Tensor, before: Tensor) -> Tensor:
+    """(N, K): mean over D of (LN(ẑ) - LN(ẑ'))²."""
+    new, old = (F.layer_norm(z.float(), z.shape[-1:]) for z in (last, before))
+    return (new - old).square().mean(-1)
+
+
+def _mean(values: Tensor, counted: Tensor, dim: tuple[int, ...] | None = None) -> Tensor:
+    """Mean of what is counted; 0 of nothing."""
+    kept = values.masked_fill(~counted, 0.0)
+    dim = tuple(range(values.ndim)) if dim is None else dim
+    return kept.sum(dim) / counted.sum(dim).clamp(min=1)
+
+
+# ---------------------------------------------------------------------- what may change, and how
+
+
+def plastic_names(model: nn.Module) -> tuple[str, ...]:
+    """Parameters of the last predictor block and of the prediction projection."""
+    if not isinstance(model, LeWM):
+        name = getattr(model, "name", type(model).__name__)
+        raise DjepaError(f"Plasticity adapts LeWM and TD-JEPA; '{name}' is neither.")
+    ends = (f"predictor.blocks.{len(model.predictor.blocks) - 1}.", "pred_proj.")
+    return tuple(name for name, _ in model.named_parameters() if name.startswith(ends))
+
+
+def open_end(model: LeWM) -> dict[str, nn.Parameter]:
+    """Let gradients reach these parameters alone.
+
+    All is in eval mode, so statistics stay fixed and before the first update nothing has changed.
+    """
+    end = {name: model.get_parameter(name) for name in plastic_names(model)}
+    model.eval().requires_grad_(False)
+    for parameter in end.values():
+        parameter.requires_grad_()
+    return end
+
+
+@dataclass(frozen=True, eq=False)
+class Patch:
+    """What replaces the end of one predictor."""
+
+    geometry: str
+    base: str  # `base_hash` of the weights it belongs to
+    tensors: dict[str, Tensor]
+    card: dict[str, Any]  # how it was made
+
+
+def base_hash(model: nn.Module) -> str:
+    """SHA-256 of names, types, shapes and numbers of all weights and statistics."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def apply_patch(model: LeWM, patch: Patch) -> LeWM:
+    """An adapted copy, in eval mode and without gradients; the model given stays as it is."""
+    names, own = plastic_names(model), base_hash(model)
+    if (model.name, own) != (patch.geometry, patch.base):
+        raise DjepaError(
+            f"The patch belongs to {patch.geometry} weights {patch.base[:12]}, "
+            f"not to {model.name} weights {own[:12]}."
+        )
+    odd = sorted(set(names) ^ set(patch.tensors))
+    if odd:
+        raise DjepaError(f"A patch replaces the last block and the projection: see '{odd[0]}'.")
+    for name, tensor in patch.tensors.items():
+        wanted = model.get_parameter(name).shape
+        if tensor.shape != wanted or not tensor.isfinite().all():
+            raise DjepaError(
+                f"'{name}' of the patch must be {tuple(wanted)} finite numbers, "
+                f"got {tuple(tensor.shape)}."
+            )
+    adapted = copy.deepcopy(model).eval().requires_grad_(False)
+    adapted.load_state_dict(patch.tensors, strict=False)
+    return adapted
+
+
+def save_patch(patch: Patch, folder: Path) -> None:
+    """Write the folder, the manifest last. A finished patch is not overwritten."""
+    if (folder / "manifest.json").exists():
+        raise DjepaError(f"{folder} already holds a patch. Choose another folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: t.detach().cpu().contiguous() for name, t in patch.tensors.items()}
+    card = {"geometry": patch.geometry, "base": patch.base, "card": patch.card}
+    contents = dict(zip(FILES, (bytes(save(tensors)), to_json(card).encode()), strict=True))
+    for name, data in contents.items():
+        write_atomically(folder / name, data)
+    hashes = {name: sha256(data) for name, data in contents.items()}
+    manifest = {"format": FORMAT, "version": VERSION, "files": hashes}
+    write_atomically(folder / "manifest.json", to_json(manifest).encode())
+
+
+def load_patch(folder: Path) -> Patch:
+    """Read a patch; strict."""
+    file = folder / "manifest.json"
+    if not file.exists():
+        raise DjepaError(f"{folder} holds no finished patch: it has no manifest.json.")
+    try:
+        manifest = json.loads(file.read_text())
+        kind, version = manifest["format"], manifest["version"]
+        hashes = [manifest["files"][name] for name in FILES]
+    except (ValueError, KeyError, TypeError):
+        raise DjepaError(f"{file} is damaged.") from None
+    if (kind, version) != (FORMAT, VERSION):
+        raise DjepaError(f"{folder} is {kind} {version}; this version reads {FORMAT} {VERSION}.")
+    contents = []
+    for name, expected in zip(FILES, hashes, strict=True):
+        data = (folder / name).read_bytes() if (folder / name).is_file() else b""
+        if sha256(data) != expected:
+            raise DjepaError(f"{folder / name} is missing or damaged. Restore it from a copy.")
+        contents.append(data)
+    card = json.loads(contents[1])
+    return Patch(card["geometry"], card["base"], load(contents[0]), card["card"])

@@ -1,0 +1,272 @@
+"""Fitting predictive plasticity: futures are rolled out anew, with gradients, at every update.
+
+Predictions are fed back, so from the second block on the inputs of the frozen layers change with
+the adapted ones: gradients run through all blocks of five controls. What never changes is computed
+once: latents of contexts and goals, the frozen model's futures, the tails.
+
+Fitting starts give the gradients; calibration starts choose, among checkpoints that include the
+unchanged model, the most successes of the native choice, then the smaller change of latents, then
+the earlier one; and among learning rates the most successes, then the smaller rate.
+
+Legend: N starts, K candidates, B blocks of five controls, A action width, D latent.
+"""
+
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from djepa.align.labels import Labels
+from djepa.align.plastic import (
+    Ends,
+    Patch,
+    PlasticLoss,
+    base_hash,
+    grown_tail,
+    latent_change,
+    open_end,
+)
+from djepa.bank.read import Bank
+from djepa.errors import DjepaError
+from djepa.evidence.evidence import Evidence, disjoint
+from djepa.evidence.ranks import best, check_pools
+from djepa.models.lewm import LeWM
+from djepa.models.predict import encode_states
+from djepa.seeds import generator
+
+RATES = (2e-6, 2e-5, 1e-4)  # to calibrate the learning rate among; the first is the published one
+
+
+@dataclass(frozen=True)
+class PlasticConfig:
+    """How a patch is fitted; the defaults are published, but for the batch."""
+
+    loss: PlasticLoss = field(default_factory=PlasticLoss)
+    tail: int = 16  # k
+    updates: int = 600
+    batch: int = 8  # starts
+    rates: tuple[float, ...] = (2e-6,)
+    decay: float = 1e-3
+    clip: float = 0.25
+    every: int = 50  # updates between two checkpoints
+    seed: int = 3072
+
+    def __post_init__(self) -> None:
+        if not self.rates or min(self.rates) <= 0:
+            raise DjepaError("Give at least one learning rate, each above 0.")
+        if self.updates < 0 or min(self.batch, self.every, self.tail) < 1:
+            raise DjepaError("Batch, tail and checkpoint interval must be at least 1, updates 0.")
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Starts and their pools as one geometry sees them; contexts and goals are encoded once."""
+
+    identities: tuple[str, ...]
+    ids: Tensor  # (N, K) int64
+    context: Tensor  # (N, 3, D)
+    history: Tensor  # (N, 10, A)
+    actions: Tensor  # (N, K, 5 B, A)
+    goal: Tensor  # (N, D)
+
+    def __len__(self) -> int:
+        return len(self.identities)
+
+    @classmethod
+    def from_bank(
+        cls,
+        model: LeWM,
+        bank: Bank,
+        rows: Sequence[int] | None = None,
+        device: str | torch.device = "cpu",
+    ) -> "Encoded":
+        """Some starts of a bank, or all. Opens no outcome. The model must be on the device."""
+        d, shape = bank.decisions, bank.world().shape
+        at = np.arange(len(d.start_ids)) if rows is None else np.asarray(rows, dtype=np.int64)
+
+        def tensor(array: np.ndarray[Any, Any], kind: type) -> Tensor:
+            return torch.from_numpy(np.ascontiguousarray(array[at], dtype=kind)).to(device)
+
+        def latents(states: np.ndarray[Any, Any]) -> Tensor:
+            # A clone may be saved for gradients; what inference mode made may not.
+            return encode_states(model, shape, tensor(states, np.float64)).clone()
+
+        return cls(
+            tuple(bytes(row).hex() for row in d.identities[at]),
+            tensor(d.candidate_ids, np.int64),
+            latents(d.context),
+            tensor(d.history, np.float32),
+            tensor(d.actions, np.float32),
+            latents(d.goal),
+        )
+
+    def rows(self, chosen: Tensor) -> "Encoded":
+        """Some of these starts."""
+        names = tuple(self.identities[i] for i in chosen.tolist())
+        tensors = (self.ids, self.context, self.history, self.actions, self.goal)
+        return Encoded(names, *(x[chosen] for x in tensors))
+
+
+class Lesson(NamedTuple):
+    """Starts with outcomes, and how the frozen model sees them."""
+
+    starts: Encoded
+    success: Tensor  # (N, K) bool
+    observed: Tensor  # (N, K) bool
+    frozen: Ends
+    tail: Tensor  # (N, K) bool
+
+    def rows(self, chosen: Tensor) -> "Lesson":
+        """Some of these starts."""
+        starts, frozen = self.starts.rows(chosen), self.frozen.rows(chosen)
+        return Lesson(
+            starts, self.success[chosen], self.observed[chosen], frozen, self.tail[chosen]
+        )
+
+
+class Checkpoint(NamedTuple):
+    """The model after some updates, judged on calibration starts."""
+
+    rate: float
+    update: int
+    loss: float | None  # of the batch that led here
+    successes: int  # of the native choice
+    change: float  # mean latent change
+
+
+Trial = tuple[Checkpoint, dict[str, Tensor]]
+Report = Callable[[Checkpoint], None]
+
+
+def roll(model: LeWM, starts: Encoded) -> Ends:
+    """The ends of all futures, with gradients: `rollout` itself, taken out of inference mode."""
+    rollout = inspect.unwrap(type(model).rollout)
+    futures = rollout(model, starts.context, starts.history, starts.actions)
+    return Ends(futures[:, :, -1], model.native_cost(futures, starts.goal))
+
+
+@torch.no_grad()
+def survey(model: LeWM, starts: Encoded, batch: int) -> Ends:
+    """The same without gradients, `batch` starts at a time."""
+    parts = [roll(model, starts.rows(at)) for at in torch.arange(len(starts)).split(batch)]
+    return Ends(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+def fit_patch(
+    model: LeWM,
+    fitting: tuple[Encoded, Labels],
+    calibration: tuple[Encoded, Labels],
+    config: PlasticConfig | None = None,
+    reference: Tensor | None = None,
+    report: Report = lambda checkpoint: None,
+) -> Patch:
+    """Adapt copies of the model; the patch of the best checkpoint.
+
+    `reference` (N, K) scores of the fitting pools order the tails; by default the frozen costs.
+    """
+    c, (starts, labels) = config or PlasticConfig(), fitting
+    for pools, outcomes in (fitting, calibration):
+        outcomes.check(_evidence(pools))
+    disjoint(fitting=_evidence(starts), calibration=_evidence(calibration[0]))
+    if reference is not None:
+        check_pools(starts.ids, reference=reference)
+    if not len(calibration[0]):
+        raise DjepaError("There are no calibration starts to choose a checkpoint on.")
+    rows = labels.mixed.nonzero().flatten()
+    if not len(rows):
+        raise DjepaError(
+            "Every fitting start has outcomes of one class only: there is nothing to learn. "
+            "Collect more starts, or pools with both successes and failures."
+        )
+    frozen = copy.deepcopy(model).eval()
+    scores = None if reference is None else reference[rows]
+    lesson = _lesson(frozen, starts.rows(rows), labels.rows(rows), c, scores)
+    exam = _lesson(frozen, *calibration, c)
+    trials, history = [], []
+    for rate in sorted(c.rates):
+        tries = []
+        for checkpoint, tensors in _descend(copy.deepcopy(frozen), lesson, exam, rate, c):
+            tries.append((checkpoint, tensors))
+            report(checkpoint)
+        trials.append(max(tries, key=_merit))
+        history += [checkpoint._asdict() for checkpoint, _ in tries]
+    chosen, tensors = max(trials, key=lambda trial: trial[0].successes)  # the first: smaller rate
+    card = {
+        "config": asdict(c),
+        "starts": len(rows),
+        "skipped": len(starts) - len(rows),  # of one class
+        "calibration": len(exam.starts),
+        "chosen": chosen._asdict(),
+        "checkpoints": history,
+    }
+    return Patch(model.name, base_hash(model), tensors, card)
+
+
+def _descend(
+    student: LeWM, lesson: Lesson, exam: Lesson, rate: float, c: PlasticConfig
+) -> Iterator[Trial]:
+    """Checkpoints along one descent; the first is the unchanged model."""
+    end = open_end(student)
+    yield _judge(exam, exam.frozen, rate, 0, None), _copy(end)
+    step = torch.optim.AdamW(end.values(), rate, weight_decay=c.decay)
+    for update in range(1, c.updates + 1):
+        starts, success, observed, frozen, tail = lesson.rows(_batch(len(lesson.starts), update, c))
+        loss = c.loss(roll(student, starts), frozen, success, observed, tail).total
+        step.zero_grad()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(end.values(), c.clip)
+        if not norm.isfinite():
+            raise DjepaError(f"The gradient of update {update} is not finite.")
+        step.step()
+        if update % c.every == 0 or update == c.updates:
+            after = survey(student, exam.starts, c.batch)
+            yield _judge(exam, after, rate, update, loss.item()), _copy(end)
+
+
+def _judge(exam: Lesson, ends: Ends, rate: float, update: int, loss: float | None) -> Checkpoint:
+    """Successes of the native choice among observed candidates, and how far latents moved."""
+    cost = ends.cost.double().masked_fill(~exam.observed, torch.inf)
+    hits = exam.success.gather(1, best(cost, exam.starts.ids)[:, None]).sum()
+    change = latent_change(ends.last, exam.frozen.last).mean()
+    return Checkpoint(rate, update, loss, int(hits), float(change))
+
+
+def _merit(trial: Trial) -> tuple[int, float, int]:
+    checkpoint = trial[0]
+    return checkpoint.successes, -checkpoint.change, -checkpoint.update
+
+
+def _batch(starts: int, update: int, c: PlasticConfig) -> Tensor:
+    """The same starts at the same update, whatever the rate."""
+    rng = generator("plastic", c.seed, update)
+    return torch.from_numpy(rng.choice(starts, min(c.batch, starts), replace=False))
+
+
+def _lesson(
+    model: LeWM,
+    starts: Encoded,
+    labels: Labels,
+    c: PlasticConfig,
+    reference: Tensor | None = None,
+) -> Lesson:
+    ids, frozen = starts.ids, survey(model, starts, c.batch)
+    check_pools(ids, **{"native cost": frozen.cost})
+    success, observed = labels.success.to(ids.device), labels.observed.to(ids.device)
+    scores = frozen.cost if reference is None else reference.to(ids.device)
+    tail = grown_tail(scores, ids, success, observed, c.tail)
+    return Lesson(starts, success, observed, frozen, tail)
+
+
+def _evidence(starts: Encoded) -> Evidence:
+    """For its checks of identities, IDs and outcomes; costs are not known yet."""
+    costs = torch.zeros_like(starts.ids, dtype=torch.float32)
+    return Evidence.from_arrays(starts.identities, starts.ids, {"native": costs})
+
+
+def _copy(end: dict[str, nn.Parameter]) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in end.items()}

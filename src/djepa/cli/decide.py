@@ -1,0 +1,85 @@
+"""`djepa decide` and `djepa export`: use a fitted alignment."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from tyro.conf import Positional, arg
+
+from djepa.cli.console import console
+
+
+@dataclass(frozen=True)
+class Decide:
+    """Decide every start of a bank from its evidence; outcomes are not opened."""
+
+    alignment: Annotated[Path, Positional, arg(metavar="ALIGNMENT")]
+    """Folder that `djepa fit` or `djepa export` wrote."""
+    bank: Annotated[Path, Positional, arg(metavar="BANK")]
+    """Bank with predictions of the alignment's geometries."""
+    out: Path | None = None
+    """Write the decisions here as JSON: chosen ID, order, gate, scores."""
+
+    def run(self) -> int:
+        """Decide and say how often the gate opened."""
+        from djepa.align.store import alignment_hash, load_alignment
+        from djepa.bank.read import Bank
+        from djepa.evidence.evidence import Evidence
+        from djepa.files import to_json, write_atomically
+
+        inner = self.alignment / "alignment"
+        folder = inner if inner.is_dir() else self.alignment
+        alignment, bank = load_alignment(folder), Bank(self.bank)
+        config = alignment.config
+        names = tuple(dict.fromkeys((*config.dense, *config.ranked, *config.base)))
+        evidence = Evidence.from_bank(bank, names, config.dense)
+        decision = alignment.decide(evidence)
+        rows: list[dict[str, Any]] = [
+            {
+                "start": identity,
+                "choice": int(decision.choice[i]),
+                "opened": bool(decision.opened[i]),
+                "order": decision.order[i].tolist(),
+                "final": decision.final[i].tolist(),
+            }
+            for i, identity in enumerate(evidence.identities)
+        ]
+        if self.out:
+            head = {"bank": bank.hash, "alignment": alignment_hash(folder), "decisions": rows}
+            write_atomically(self.out, to_json(head).encode())
+        opened = int(decision.opened.sum())
+        console.print(f"{len(rows)} decisions; the gate let the aligned choice pass on {opened}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Export:
+    """Put an alignment and the geometries it reads into one folder that plans by itself."""
+
+    alignment: Annotated[Path, Positional, arg(metavar="ALIGNMENT")]
+    """Folder that `djepa fit` wrote."""
+    out: Path = Path("runs/planner")
+    """Folder of the planner."""
+    geometry: tuple[str, ...] = ()
+    """Shipped names or folders of weights; without it the shipped ones that are needed."""
+    lifted: str = "tdjepa"
+    """The geometry whose futures carry the decision."""
+
+    def run(self) -> int:
+        """Write the folder and load it once."""
+        import json
+
+        from djepa.align.store import load_alignment
+        from djepa.errors import DjepaError
+        from djepa.lift.planner import export_planner, load_planner
+
+        if (self.out / "planner.json").exists():
+            raise DjepaError(f"{self.out} holds a planner already. Choose another --out.")
+        alignment = load_alignment(self.alignment)
+        config = alignment.config
+        needed = dict.fromkeys((*config.dense, *config.ranked, *config.base, self.lifted))
+        card = json.loads((self.alignment / "card.json").read_text())
+        export_planner(alignment, self.geometry or tuple(needed), self.lifted, self.out, card)
+        load_planner(self.out)
+        console.print(f"{self.out}")
+        return 0
