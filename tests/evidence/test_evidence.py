@@ -97,6 +97,7 @@ def with_value(name: str, value: Any, inner: str = "a") -> dict[str, Any]:
         ("ids", np.arange(12.0).reshape(3, 4), "integers"),
         ("ids", np.arange(3)[:, None], "at least 2"),
         ("ids", [["x", "y"]], "numbers"),
+        ("ids", [[1, 2], [3]], "numbers"),
         ("costs", np.zeros((3, 5)), "costs of a is"),
         ("costs", np.zeros((3, 4, 1)), "costs of a is"),
         ("costs", np.zeros((3, 4), dtype=np.int64), "floating point"),
@@ -123,12 +124,12 @@ def test_names_must_fit_together() -> None:
         Evidence.from_arrays(["s"], [[1, 2]], {})
     with pytest.raises(DjepaError, match="need its goals"):
         Evidence.from_arrays(**{**arrays(), "goals": None})
+    given = with_value("terminals", np.zeros((3, 4, 5)), "c")
+    given["goals"]["c"] = np.zeros((3, 5))
     with pytest.raises(DjepaError, match="Unknown geometry 'c'"):
-        given = with_value("terminals", np.zeros((3, 4, 5)), "c")
-        given["goals"]["c"] = np.zeros((3, 5))
         Evidence.from_arrays(**given)
     evidence = Evidence.from_arrays(**arrays())
-    with pytest.raises(DjepaError, match="Unknown geometry 'aa'. Did you mean 'a'"):
+    with pytest.raises(DjepaError, match=r"Unknown geometry 'aa'\. Did you mean 'a'"):
         evidence.ranks(["aa"])
     with pytest.raises(DjepaError, match="at least one"):
         evidence.ranks([])

@@ -1,6 +1,6 @@
 """The base score: its grid, its tie rules, and a brute-force loop that must agree."""
 
-import math
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -28,15 +28,20 @@ def problem(seed: int, N: int, K: int, M: int, sparse: bool = False) -> Problem:
 
 
 def by_hand(case: Problem, parts: int, rows: list[int]) -> tuple[tuple[int, ...], int]:
-    """Every mixture in turn, in plain Python: best key wins. Weights are whole parts."""
-    ranks, ids, success, observed = (x.tolist() for x in case)
-    M, found = len(ranks[0][0]), []
+    """Every mixture in turn, in whole numbers: best key wins.
+
+    Weights are whole parts and ranks whole places, so that scores and their ties are exact.
+    """
+    ids, success, observed = (x.tolist() for x in case[1:])
+    K, M = case[0].shape[1:]
+    places = (case[0] * (K - 1)).round().long().tolist()
+    found = []
     for shares in product(range(parts + 1), repeat=M):
         if sum(shares) != parts:
             continue
         wins, gaps = 0, []
         for n in rows:
-            score = [sum(s / parts * r for s, r in zip(shares, v, strict=True)) for v in ranks[n]]
+            score = [sum(s * r for s, r in zip(shares, v, strict=True)) for v in places[n]]
             seen = [i for i in range(len(score)) if observed[n][i]]
             winner = min(seen, key=lambda i: (score[i], ids[n][i]))
             wins += success[n][winner]
@@ -44,7 +49,7 @@ def by_hand(case: Problem, parts: int, rows: list[int]) -> tuple[tuple[int, ...]
             bad = [score[i] for i in seen if not success[n][i]]
             if good and bad:
                 gaps.append(min(bad) - min(good))
-        gap = round(math.fsum(gaps) / len(gaps), 12) if gaps else 0.0
+        gap = Fraction(sum(gaps), max(len(gaps), 1))
         found.append((wins, gap, sum(s * s for s in shares), shares))
     best = max(found)
     return best[-1], best[0]
@@ -109,17 +114,27 @@ def test_ties_prefer_separation_then_concentration_then_leading_weights() -> Non
 
 
 def test_mixtures_of_the_same_parts_are_equally_concentrated() -> None:
-    """0.05² + 0.15² + 0.8² must not depend on the order in which floats are added up.
+    """0.65² + 0.2² + 0.15² must not depend on the order in which floats are added up.
 
-    One start where the first geometry must weigh between 0.1 and 0.2 exclusive for a success, and
-    the gap does not depend on how the rest is shared between the two equal others.
+    Every start stands twice, with the second and the third geometry swapped: so may their weights.
     """
-    for seed in range(20):
-        case = problem(seed, 3, 4, 2)
-        ranks = case[0][..., [0, 1, 1, 1]]  # three twins: many exact ties
-        fitted = fit_fusion(ranks, *case[1:3], parts=20)
-        shares, _ = by_hand((ranks, *case[1:]), 20, [0, 1, 2])
-        assert fitted.weights == tuple(s / 20 for s in shares)
+    for seed in (20, 58, 59):
+        ranks, *rest = problem(seed, 6, 4, 3)
+        mirrored = torch.cat([ranks, ranks[..., [0, 2, 1]]])
+        case = (mirrored, *(torch.cat([x, x]) for x in rest))
+        shares, _ = by_hand(case, 20, list(range(12)))  # type: ignore[arg-type]
+        assert fit_fusion(*case[:3], parts=20).weights == tuple(s / 20 for s in shares)
+
+
+def test_shares_that_tie_tie_exactly() -> None:
+    """2/6 and (1/6 + 3/6) / 2 are the same score; the smaller ID wins, not the rounding."""
+    for K in range(4, 80):
+        place = torch.arange(K).double()
+        ranks = torch.stack([place, (K - 1) - place], dim=-1)[None] / (K - 1)
+        assert fuse(ranks, (0.5, 0.5)).unique().tolist() == [0.5]
+        thirds = torch.stack([place, (K - 1) - place, place[[1, 0, *range(2, K)]]], -1)[None]
+        score = fuse(thirds / (K - 1), (0.35, 0.35, 0.3))
+        assert len(score.unique()) == K
 
 
 def test_thirds_stay_thirds() -> None:

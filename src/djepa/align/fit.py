@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from djepa.align.gates import Gate, Mode, Policy, calibrate, calibrate_on_grid
+from djepa.align.gates import Gate, Mode, Policy, among, calibrate, calibrate_on_grid
 from djepa.align.labels import Labels
 from djepa.align.objectives import TASK_LOCAL, RelationalLoss
 from djepa.align.operator import OperatorConfig, RelationalOperator
@@ -49,6 +49,10 @@ class AlignConfig:
     policy: Policy = "permissive"
     decimals: int | None = None
     grid: bool = False  # the task-local threshold grid instead of the policy
+
+    def __post_init__(self) -> None:
+        if self.updates < 0 or min(self.batch, self.every, self.members) < 1:
+            raise DjepaError("batch, every and members are at least 1, updates at least 0.")
 
 
 def task_local(names: Sequence[str]) -> AlignConfig:
@@ -112,12 +116,15 @@ class Alignment:
     def fit(self, evidence: Evidence, labels: Labels) -> "Alignment":
         """Fit the fusion and the operator on outcomes of the fitting starts."""
         labels.check(evidence)
+        by_id = evidence.ids.argsort(dim=1)  # the order in which candidates come has no effect
+        evidence, labels = evidence.columns(by_id), labels.columns(by_id)
         c, usable = self.config, labels.mixed
         if not usable.any():
             raise DjepaError(
                 "Every fitting start has outcomes of one class only: there is nothing to learn. "
                 "Collect more starts, or pools with both successes and failures."
             )
+        self.gate = self.report = self._fitted = None
         ranks = evidence.ranks(c.base)
         fusion = fit_fusion(ranks, evidence.ids, labels.success, observed=labels.observed)
         self.tokens = Tokens.fit(evidence, c.dense, c.ranked, c.extras, c.reduce)
@@ -127,7 +134,7 @@ class Alignment:
         with torch.random.fork_rng(devices=[]):
             losses = self._descend(tokens[rows], base[rows], evidence.ids[rows], labels.rows(rows))
         self.report = Fit(len(rows), int((~usable).sum()), fusion, losses)
-        self._fitted, self.gate = evidence, None
+        self._fitted = evidence
         return self
 
     def calibrate(self, evidence: Evidence, labels: Labels) -> "Alignment":
@@ -151,10 +158,15 @@ class Alignment:
         """Base (N, K) float64 and aligned (N, K) float32 scores."""
         if self.tokens is None or self.report is None:
             raise DjepaError("Fit before you score.")
-        base = fuse(evidence.ranks(self.config.base), self.report.fusion.weights)
-        tokens = self.tokens(evidence)
-        delta = [operator.eval()(tokens, base)[1] for operator in self.operators]
-        return base, base.float() + torch.stack(delta).mean(0)
+        by_id = evidence.ids.argsort(dim=1)  # sums then round alike in whatever order they come
+        known, back = evidence.columns(by_id), by_id.argsort(dim=1)
+        base = fuse(known.ranks(self.config.base), self.report.fusion.weights)
+        tokens = self.tokens(known)
+        deltas = torch.stack([operator.eval()(tokens, base)[1] for operator in self.operators])
+        refined = base.float() + deltas.double().mean(0).float()
+        if not refined.isfinite().all():
+            raise DjepaError("An aligned score is not finite; the operator's weights overflow.")
+        return base.gather(1, back), refined.gather(1, back)
 
     def decide(self, evidence: Evidence) -> Decision:
         """Choose; there is no way for an outcome to get in here."""
@@ -215,15 +227,13 @@ class Alignment:
         return torch.from_numpy(rng.choice(starts, size, replace=False))
 
     def _calibrated(self, evidence: Evidence, labels: Labels) -> tuple[Gate, int]:
-        c, (base, refined) = self.config, self.scores(evidence)
+        c, (base, refined) = self.config, among(labels.observed, *self.scores(evidence))
         gate, ids = Gate(mode=c.mode, decimals=c.decimals), evidence.ids
         if c.grid:
             cost = labels.cost if labels.cost is not None else (~labels.success).double()
             gate = calibrate_on_grid(gate, base, refined, ids, labels.success, cost)
         else:
-            gate = calibrate(
-                gate, base, refined, ids, labels.success, c.policy, labels.cost, labels.observed
-            )
+            gate = calibrate(gate, base, refined, ids, labels.success, c.policy, labels.cost)
         chosen = gate.choose(base, refined, ids)[:, None]
         return gate, int(labels.success.gather(1, chosen).sum())
 

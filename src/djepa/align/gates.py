@@ -16,9 +16,7 @@ from torch import Tensor
 from djepa.errors import DjepaError, unknown_name
 from djepa.evidence.ranks import best
 
-NEVER = float(
-    torch.finfo(torch.float64).max
-)  # finite, so that JSON can hold it; nothing exceeds it
+NEVER = float(torch.finfo(torch.float64).max)  # finite, so that JSON can hold it; none exceeds it
 Mode = Literal["base_minus_refined", "refined_gap"]
 Policy = Literal["permissive", "conservative", "preserving"]
 GRID = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 1.0)
@@ -77,15 +75,16 @@ def calibrate(
 
     permissive: more starts that use the aligned choice, then the smaller threshold (published for
     push); conservative: the smaller mean `cost` of what is chosen, then the larger threshold
-    (published for Reacher); preserving: the fewest starts that change. Winners are chosen among
-    `observed` candidates.
+    (published for Reacher); preserving: fewer starts that use the aligned choice. Winners are
+    chosen among `observed` candidates.
     """
     if policy not in ("permissive", "conservative", "preserving"):
         raise unknown_name("policy", policy, ("permissive", "conservative", "preserving"))
     if policy == "conservative" and cost is None:
         raise DjepaError("Conservative calibration settles ties by cost: give the task costs.")
+    _some(ids)
     if observed is not None:
-        base, refined = (x.double().masked_fill(~observed, 1e300) for x in (base, refined))
+        base, refined, success = *among(observed, base, refined), success & observed
     gain = gate.advantage(base, refined, ids)
     before, after = (success.gather(1, best(x, ids)[:, None])[:, 0].long() for x in (base, refined))
     spent = torch.zeros(2, len(ids), dtype=torch.float64)
@@ -109,14 +108,34 @@ def calibrate(
 
 
 def calibrate_on_grid(
-    gate: Gate, base: Tensor, refined: Tensor, ids: Tensor, success: Tensor, cost: Tensor
+    gate: Gate,
+    base: Tensor,
+    refined: Tensor,
+    ids: Tensor,
+    success: Tensor,
+    cost: Tensor,
+    observed: Tensor | None = None,
 ) -> Gate:
     """The task-local choice: eight thresholds; most successes, least cost, the larger threshold."""
+    _some(ids)
+    if observed is not None:
+        base, refined, success = *among(observed, base, refined), success & observed
     keys = []
     for tau in GRID:
         at = Gate(tau, gate.mode, gate.decimals).choose(base, refined, ids)[:, None]
         keys.append((int(success.gather(1, at).sum()), -float(cost.gather(1, at).mean()), tau))
     return Gate(max(keys)[-1], gate.mode, gate.decimals)
+
+
+def among(observed: Tensor, base: Tensor, refined: Tensor) -> tuple[Tensor, Tensor]:
+    """Both scores as float64, in which only observed candidates can win."""
+    hidden = ~observed
+    return base.double().masked_fill(hidden, 1e300), refined.double().masked_fill(hidden, 1e300)
+
+
+def _some(ids: Tensor) -> None:
+    if not len(ids):
+        raise DjepaError("There is no start to calibrate on.")
 
 
 def _thresholds(gain: Tensor, policy: Policy) -> list[float]:

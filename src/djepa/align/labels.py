@@ -39,6 +39,11 @@ class Labels:
         cost = None if self.cost is None else self.cost[at]
         return Labels(names, self.success[at], self.observed[at], cost)
 
+    def columns(self, positions: Tensor) -> "Labels":
+        """Of some candidates: (N, K') positions, as for evidence."""
+        arrays = (self.success, self.observed, *(() if self.cost is None else (self.cost,)))
+        return Labels(self.identities, *(x.gather(1, positions) for x in arrays))
+
     @property
     def mixed(self) -> Tensor:
         """(N,) bool: starts with an observed success and an observed failure."""
@@ -55,5 +60,11 @@ class Labels:
                     f"{name} must be true or false of shape {tuple(evidence.ids.shape)}, "
                     f"got {values.dtype} of {tuple(values.shape)}."
                 )
+        if self.cost is not None and (
+            self.cost.shape != evidence.ids.shape or not self.cost[self.observed].isfinite().all()
+        ):
+            raise DjepaError(
+                f"cost must be of shape {tuple(evidence.ids.shape)}, finite where observed."
+            )
         if not self.observed.any(1).all():
             raise DjepaError("A start without a single executed candidate teaches nothing.")

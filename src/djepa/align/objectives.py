@@ -12,6 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from djepa.errors import DjepaError
+from djepa.evidence.ranks import strict_ranks
+
 
 @dataclass(frozen=True)
 class RelationalLoss:
@@ -23,6 +26,10 @@ class RelationalLoss:
     trust: float = 0.1  # λ_trust
     tail: int = 16  # k, size of the low-score subset
     pooled: bool = False  # task-local variant: all pairs of a batch weigh the same, no fallback
+
+    def __post_init__(self) -> None:
+        if self.temperature <= 0 or self.tail < 1:
+            raise DjepaError("A loss needs a temperature above 0 and a tail of at least 1.")
 
     def __call__(
         self, scores: Tensor, delta: Tensor, success: Tensor, observed: Tensor, ids: Tensor
@@ -71,7 +78,5 @@ def success_mass(scores: Tensor, good: Tensor, observed: Tensor, temperature: fl
 
 def tail(scores: Tensor, ids: Tensor, observed: Tensor, k: int) -> Tensor:
     """(N, K) bool: the k lowest scores among observed candidates, ties to the smaller ID."""
-    from djepa.evidence.ranks import strict_ranks
-
     rank = strict_ranks(scores.masked_fill(~observed, torch.inf), ids)
     return (rank < k) & observed

@@ -74,6 +74,13 @@ class RelationalOperator(nn.Module):
             h = h.view(N * K, 1, -1)  # pools of one
         for layer in self.relations:
             h = layer(h)
-        delta = self.up(torch.tanh(self.down(h))).view(N, K)
-        delta = self.config.epsilon * torch.tanh(delta)
+        delta = bounded(self.up(torch.tanh(self.down(h))).view(N, K), self.config.epsilon)
         return base.float() + delta, delta
+
+
+def bounded(x: Tensor, limit: float) -> Tensor:
+    """Limit times tanh(x), never beyond it as a real number: float32(0.2) is larger than 0.2."""
+    edge = torch.tensor(limit, dtype=x.dtype)
+    if edge.item() > limit:
+        edge = edge.nextafter(torch.zeros_like(edge))
+    return (limit * torch.tanh(x)).clamp(-edge.item(), edge.item())

@@ -87,11 +87,10 @@ class PlasticLoss:
         usable = good.any(1) & bad.any(1)
         mass = _mean(success_mass(c, good, observed, T), usable)
         pairs = _mean(boundary(c, good & tail, bad & tail, self.margin, T), usable)
-        kept = torch.stack(
-            [outside(c, c0, ~tail, T)] + [inside(c, c0, y & tail, T) for y in (bad, good)]
-        )
-        sizes = torch.stack([(~tail).sum(1), (bad & tail).sum(1), (good & tail).sum(1)])
-        order = _mean(kept, (sizes > 1) & usable)
+        sets = (~tail, bad & tail, good & tail)
+        kept = torch.stack([rule(c, c0, s, T) for rule, s in zip(_RANK, sets, strict=True)])
+        several = torch.stack([s.sum(1) > 1 for s in sets])  # one candidate alone has no order
+        order = _mean(kept, several & usable)
         moved = _mean(latent_change(z, z0).mean(1), usable)
         total = mass + self.boundary * pairs + self.rank * order + self.latent * moved
         return Terms(total, mass, pairs, order, moved, int((~usable).sum()))
@@ -139,14 +138,14 @@ def latent_change(last: Tensor, before: Tensor) -> Tensor:
     return (new - old).square().mean(-1)
 
 
+_RANK = (outside, inside, inside)  # non-tail; failures and successes of the tail
+
+
 def _mean(values: Tensor, counted: Tensor, dim: tuple[int, ...] | None = None) -> Tensor:
     """Mean of what is counted; 0 of nothing."""
     kept = values.masked_fill(~counted, 0.0)
     dim = tuple(range(values.ndim)) if dim is None else dim
     return kept.sum(dim) / counted.sum(dim).clamp(min=1)
-
-
-# ---------------------------------------------------------------------- what may change, and how
 
 
 def plastic_names(model: nn.Module) -> tuple[str, ...]:

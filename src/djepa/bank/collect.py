@@ -1,6 +1,7 @@
 """Collect a bank: hand blocks to an engine, write each as it comes back, go on where it stopped."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from djepa.bank.read import Bank
@@ -13,11 +14,10 @@ from djepa.rollout.execute import (
     CollectConfig,
     Proposer,
     draw_block,
-    pool_seeds,
+    propose,
     run_block,
     versions,
 )
-from djepa.worlds.shapes import get_shape
 
 Report = Callable[[int, int], None]
 
@@ -32,8 +32,8 @@ def collect(
     """Execute all candidates of all starts into the bank at `path`, or finish what is there.
 
     `report(done, total)` is called with numbers of starts. With a `proposer` its name stands in for
-    the profile, and its pools are made here, where a model may live, block by block as the engine
-    asks for more work.
+    the profile. A portable one goes to the workers; the pools of any other are made here, where a
+    model may live, block by block as the engine asks for more work.
     """
     known = [*PROFILE_NAMES] + ([proposer.name] if proposer else [])
     if config.profile not in known:
@@ -57,9 +57,8 @@ def _work(
 ) -> Iterator[tuple[int, BlockWork]]:
     for number in blocks:
         work = BlockWork(config, number, versions())
-        if proposer is not None:
-            starts = [drawn.start for drawn in draw_block(work)]
-            seeds = pool_seeds(config, number)
-            pools = proposer.propose(get_shape(config.shape), starts, seeds)
-            work = BlockWork(config, number, versions(), tuple(pools))
+        if proposer is not None and getattr(proposer, "portable", False):
+            work = replace(work, proposer=proposer)
+        elif proposer is not None:
+            work = replace(work, pools=propose(work, proposer, draw_block(work)))
         yield number, work

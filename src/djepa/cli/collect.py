@@ -11,6 +11,7 @@ from djepa.cli.console import console, progress
 
 if TYPE_CHECKING:
     from djepa.bank.read import Bank
+    from djepa.rollout.execute import Proposer
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class Collect:
     starts: int = 512
     """How many starts."""
     profile: str = "reference-control"
-    """How candidates are made: reference-control, pusht-confirmation, visual-shape or decoy."""
+    """How candidates are made: reference-control, pusht-confirmation, visual-shape, decoy or
+    planner."""
     shape: str = "T"
     """The block: T, L, Z, +, I, small-T or square."""
     behaviour: str = "mixed"
@@ -43,6 +45,18 @@ class Collect:
     """Decoy profile: the reference and how many other segments, all told."""
     shuffles: int = 3
     """Decoy profile: shuffled candidates per centre; the others are noisy."""
+    geometry: str = "tdjepa"
+    """Planner profile: the geometry whose native cost is searched, by name or a folder."""
+    samples: int = 64
+    """Planner profile: sequences drawn and costed in every iteration."""
+    iterations: int = 16
+    """Planner profile: populations; the last one becomes the pool."""
+    elites: int = 8
+    """Planner profile: how many of a population the next is drawn around."""
+    keep: int = 63
+    """Planner profile: candidates per start."""
+    spread: float = 1.0
+    """Planner profile: deviation of the first population, in units of the training controls'."""
     block: int = 16
     """Starts per shard, which is also the unit of work and of what a crash can cost."""
     engine: str = "local"
@@ -63,6 +77,7 @@ class Collect:
         names = CollectConfig.__dataclass_fields__
         config = CollectConfig(**{name: getattr(self, name) for name in names})
         engine = get_engine(self.engine, self.workers, self.address or None)
+        proposer = self._proposer()
         began, there = time.monotonic(), list[int]()
 
         with progress("Executing every candidate", "starts") as tick:
@@ -71,9 +86,24 @@ class Collect:
                 there.append(done)
                 tick(done, total)
 
-            bank = collect(self.out, config, engine, report=report)
+            bank = collect(self.out, config, engine, proposer, report)
         self._summarise(bank, len(bank) - there[0], time.monotonic() - began)
         return 0
+
+    def _proposer(self) -> "Proposer | None":
+        """The search of the planner profile; the others need none, and no torch."""
+        from djepa.errors import unknown_name
+        from djepa.rollout.execute import PROFILE_NAMES
+
+        if self.profile in PROFILE_NAMES:
+            return None
+        if self.profile != "planner":
+            raise unknown_name("profile", self.profile, (*PROFILE_NAMES, "planner"))
+        from djepa.models.planner_pool import CEMProposer
+        from djepa.pools.cem import CEM
+
+        cem = CEM(self.samples, self.iterations, self.elites, self.keep)
+        return CEMProposer(self.geometry, cem, self.spread, self.horizon)
 
     def _summarise(self, bank: "Bank", fresh: int, seconds: float) -> None:
         drops = bank.manifest["drops"]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError, unknown_name
-from djepa.evidence.ranks import check_pools, ordinal_ranks
+from djepa.evidence.ranks import check_pools, check_values, ordinal_ranks
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +31,7 @@ class Evidence:
     ids: Tensor  # (N, K) int64
     names: tuple[str, ...]  # M geometries, in the order of the ranks
     costs: Tensor  # (N, K, M) float64 native costs
-    terminals: Mapping[
-        str, Tensor
-    ]  # name -> (N, K, D) last predicted latents, where they are known
+    terminals: Mapping[str, Tensor]  # name -> (N, K, D) last predicted latents, where known
     goals: Mapping[str, Tensor]  # name -> (N, D)
 
     def __len__(self) -> int:
@@ -67,8 +65,8 @@ class Evidence:
             raise DjepaError(f"{len(identities)} identities for {len(pools)} starts.")
         if len(set(identities)) < len(identities):
             raise DjepaError("An identity stands twice; every start has one of its own.")
-        ends = {name: _tensor(terminal) for name, terminal in (terminals or {}).items()}
-        check_pools(pools, **{f"terminals of {name}": end for name, end in ends.items()})
+        ends = {name: _latent(terminal) for name, terminal in (terminals or {}).items()}
+        check_values(pools, **{f"terminals of {name}": end for name, end in ends.items()})
         aims = {name: _goal(goals, name, end) for name, end in ends.items()}
         for name in ends:
             if name not in given:
@@ -98,6 +96,8 @@ class Evidence:
     def ranks(self, names: Sequence[str] | None = None) -> Tensor:
         """Ranks r (N, K, M) float64 of these geometries, or of all."""
         chosen = [self._index(name) for name in (self.names if names is None else names)]
+        if not chosen:
+            raise DjepaError("Ranks are those of at least one geometry.")
         return torch.stack([ordinal_ranks(self.costs[..., m], self.ids) for m in chosen], dim=-1)
 
     def directions(self, name: str) -> Tensor:
@@ -110,7 +110,7 @@ class Evidence:
     def rows(self, chosen: Any) -> "Evidence":
         """The evidence of some starts."""
         at = torch.as_tensor(chosen)
-        at = at.nonzero().flatten() if at.dtype == torch.bool else at
+        at = at.nonzero().flatten() if at.dtype == torch.bool else at.long()
         return Evidence(
             tuple(self.identities[i] for i in at.tolist()),
             self.ids[at],
@@ -128,6 +128,7 @@ class Evidence:
 
         ends = {name: take(end) for name, end in self.terminals.items()}
         ids = self.ids.gather(1, positions)
+        check_pools(ids)
         return Evidence(self.identities, ids, self.names, take(self.costs), ends, self.goals)
 
     def _index(self, name: str) -> int:
@@ -151,7 +152,7 @@ def disjoint(**populations: Evidence) -> None:
 def _goal(goals: Mapping[str, Any] | None, name: str, end: Tensor) -> Tensor:
     if goals is None or name not in goals:
         raise DjepaError(f"Terminal latents of '{name}' need its goals too.")
-    goal = _tensor(goals[name])
+    goal = _latent(goals[name])
     if end.ndim != 3 or goal.shape != (len(end), end.shape[-1]):
         raise DjepaError(f"terminals of {name} are {tuple(end.shape)}, goals {tuple(goal.shape)}.")
     if not goal.isfinite().all():
@@ -160,4 +161,15 @@ def _goal(goals: Mapping[str, Any] | None, name: str, end: Tensor) -> Tensor:
 
 
 def _tensor(array: Any) -> Tensor:
-    return array if isinstance(array, Tensor) else torch.from_numpy(np.ascontiguousarray(array))
+    if isinstance(array, Tensor):
+        return array
+    try:
+        return torch.from_numpy(np.require(array, requirements=("C", "W")))
+    except (TypeError, ValueError) as error:  # no numbers; rows of different lengths
+        raise DjepaError(f"Evidence is made of numbers: {error}") from None
+
+
+def _latent(array: Any) -> Tensor:
+    """Directions are computed in float32: a number too large for it must show as an infinity."""
+    latent = _tensor(array)
+    return latent.float() if latent.dtype == torch.float64 else latent

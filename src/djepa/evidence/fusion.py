@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from djepa.errors import DjepaError
-from djepa.evidence.ranks import order
+from djepa.evidence.ranks import best
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,16 @@ class Fusion:
 
 
 def fuse(ranks: Tensor, weights: tuple[float, ...]) -> Tensor:
-    """(N, K, M) ranks -> (N, K) base score, float64."""
+    """(N, K, M) ranks -> (N, K) base score, float64; the same to the bit in any pool order.
+
+    Whole shares of ranks tie often: 12 decimals keep rounding from breaking ties before IDs do.
+    """
     if len(weights) != ranks.shape[-1]:
         raise DjepaError(f"{len(weights)} weights for {ranks.shape[-1]} geometries.")
-    return ranks.double() @ torch.tensor(weights, dtype=torch.float64, device=ranks.device)
+    score = torch.zeros(ranks.shape[:-1], dtype=torch.float64, device=ranks.device)
+    for m, weight in enumerate(weights):  # a matrix product may add up differently from row to row
+        score = score + weight * ranks[..., m].double()
+    return score.round(decimals=12)
 
 
 def fit_fusion(
@@ -79,10 +85,9 @@ def _judge(
     """(W, N): does the winner succeed; gap from the best success to the best failure, or NaN."""
     never = torch.inf
     wins, gaps = [], []
-    for weights in grid.to(ranks.device):
-        score = (ranks.double() @ weights).masked_fill(~seen, never)
-        winner = order(score, ids)[:, :1]
-        wins.append(success.gather(1, winner)[:, 0])
+    for weights in grid:
+        score = fuse(ranks, _point(weights)).masked_fill(~seen, never)
+        wins.append(success.gather(1, best(score, ids)[:, None])[:, 0])
         good = score.masked_fill(~success, never).amin(1)
         bad = score.masked_fill(success, never).amin(1)
         gaps.append(torch.where(good.isfinite() & bad.isfinite(), bad - good, torch.nan))
@@ -93,11 +98,11 @@ def _choose(wins: Tensor, gaps: Tensor, grid: Tensor) -> int:
     """Index of the best weights, lexicographically."""
     margin = gaps.nanmean(1).nan_to_num(0.0)
     keys = [
-        (int(w), round(float(g), 12), float(p.square().sum()), tuple(p.tolist()))
+        (int(w), round(float(g), 12), round(float(p.square().sum()), 12), _point(p))
         for w, g, p in zip(wins, margin, grid, strict=True)
     ]
     return max(range(len(keys)), key=keys.__getitem__)
 
 
 def _point(weights: Tensor) -> tuple[float, ...]:
-    return tuple(round(float(w), 12) for w in weights)
+    return tuple(weights.tolist())

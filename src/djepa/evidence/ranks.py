@@ -28,13 +28,15 @@ def ordinal_ranks(scores: Tensor, ids: Tensor) -> Tensor:
 
 def best(scores: Tensor, ids: Tensor) -> Tensor:
     """(N, K) -> (N,) position of the winner."""
-    return order(scores, ids)[..., 0]
+    scores = scores.double()
+    beaten = scores > scores.amin(-1, keepdim=True)
+    return ids.masked_fill(beaten, torch.iinfo(ids.dtype).max).argmin(-1)
 
 
 def check_pools(ids: Tensor, **scores: Tensor) -> None:
     """Refuse what has no strict order: one candidate, equal or negative IDs, numbers that are none.
 
-    `scores` are (N, K), or (N, K, ...) of which every number must be finite.
+    `scores` are (N, K) each.
     """
     if ids.ndim != 2 or ids.shape[1] < 2:
         raise DjepaError(f"candidate IDs must be (N, K) with K of at least 2, got {_shape(ids)}.")
@@ -46,7 +48,15 @@ def check_pools(ids: Tensor, **scores: Tensor) -> None:
     twice = (ordered[:, 1:] == ordered[:, :-1]).any(1).nonzero().flatten().tolist()
     if twice:
         raise DjepaError(f"start {twice[0]} has a candidate ID twice; IDs are unique in a pool.")
-    for name, values in scores.items():
+    for name, score in scores.items():
+        if score.ndim != 2:
+            raise DjepaError(f"{name} is {_shape(score)}, candidate IDs are {_shape(ids)}.")
+    check_values(ids, **scores)
+
+
+def check_values(ids: Tensor, **values_of: Tensor) -> None:
+    """Refuse (N, K, ...) values that are not of these candidates, or not finite."""
+    for name, values in values_of.items():
         if values.shape[:2] != ids.shape:
             raise DjepaError(f"{name} is {_shape(values)}, candidate IDs are {_shape(ids)}.")
         if not values.is_floating_point():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from djepa.errors import unknown_name
+from djepa.errors import DjepaError, unknown_name
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import ordinal_ranks
 
@@ -39,6 +39,12 @@ class Tokens:
         for name in extras:
             if name not in EXTRAS:
                 raise unknown_name("extra coordinate", name, EXTRAS)
+        if reduce < 0:
+            raise DjepaError(f"reduce keeps so many principal directions, not {reduce}.")
+        if not (dense or ranked):
+            raise DjepaError("A token needs at least one coordinate: a direction or a rank.")
+        if "density" in extras and not dense:
+            raise DjepaError("The density is that of a geometry that gives directions: name one.")
         directions = {}
         if reduce:
             for name in dense:
@@ -57,7 +63,7 @@ class Tokens:
             parts.append(d @ self.directions[name] if name in self.directions else d)
         if self.ranked:
             parts.append(evidence.ranks(self.ranked).float())
-        parts += [_EXTRA[name](evidence, self.ranked) for name in self.extras]
+        parts += [_EXTRA[name](evidence, self) for name in self.extras]
         return torch.cat(parts, dim=-1)
 
 
@@ -66,29 +72,31 @@ def consensus(evidence: Evidence, name: str) -> Tensor:
 
     Neither the goal nor an outcome enters.
     """
+    if name not in evidence.terminals:
+        raise unknown_name("terminal latents of", name, evidence.terminals)
     end = evidence.terminals[name].float()
-    near = torch.cdist(end, end).sort(dim=-1).values[..., 1 : 1 + NEIGHBOURS]
+    exact = "donot_use_mm_for_euclid_dist"  # by a product, close neighbours drown in rounding
+    near = torch.cdist(end, end, compute_mode=exact).sort(dim=-1).values[..., 1 : 1 + NEIGHBOURS]
     return near.mean(-1).double()
 
 
-def _gap(evidence: Evidence, ranked: Sequence[str]) -> Tensor:
+def _gap(evidence: Evidence, tokens: Tokens) -> Tensor:
     """How far the cost lies above the pool's lowest, in the pool's own spread."""
-    at = [evidence.names.index(name) for name in ranked]
+    at = [evidence.names.index(name) for name in tokens.ranked]
     cost = evidence.costs[..., at].double()
     above = cost - cost.amin(1, keepdim=True)
     return (above / cost.std(1, keepdim=True).clamp(min=1e-12)).float()
 
 
-def _density(evidence: Evidence, ranked: Sequence[str]) -> Tensor:
+def _density(evidence: Evidence, tokens: Tokens) -> Tensor:
     """Rank of the consensus distance: where a proposal source concentrates, this is evidence."""
-    names = [name for name in ranked if name in evidence.terminals]
-    ranks = [ordinal_ranks(consensus(evidence, name), evidence.ids) for name in names]
+    ranks = [ordinal_ranks(consensus(evidence, name), evidence.ids) for name in tokens.dense]
     return torch.stack(ranks, dim=-1).float()
 
 
-def _agreement(evidence: Evidence, ranked: Sequence[str]) -> Tensor:
+def _agreement(evidence: Evidence, tokens: Tokens) -> Tensor:
     """The best and the worst rank that any geometry gives."""
-    ranks = evidence.ranks(ranked).float()
+    ranks = evidence.ranks(tokens.ranked).float()
     return torch.stack([ranks.amin(-1), ranks.amax(-1)], dim=-1)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from djepa.errors import DjepaError
-from djepa.evidence.ranks import check_pools, strict_ranks
+from djepa.evidence.ranks import check_pools, check_values, strict_ranks
 
 STILL = 1e-12  # a displacement below this has no direction: all ones stand in
 
@@ -32,7 +32,8 @@ def realize(futures: Tensor, goal: Tensor, score: Tensor, ids: Tensor) -> Tensor
     radius = (place + 1).double()[..., None] / (K + 1)
     last = goal.double()[:, None] + radius * unit
     lifted = torch.cat([futures[:, :, :-1], last[:, :, None].to(futures.dtype)], dim=2)
-    if not torch.equal(strict_ranks(native_distance(lifted, goal), ids), place):
+    read = native_distance(lifted, goal).gather(1, place.argsort(dim=1))
+    if not (read.diff(dim=1) > 0).all():  # strictly, so that any way to break ties will do
         raise DjepaError(
             f"{K} ranks cannot be told apart in {futures.dtype} around these goals. "
             "Store the lifted futures in float32."
@@ -46,8 +47,13 @@ def native_distance(futures: Tensor, goal: Tensor) -> Tensor:
 
 
 def _check(futures: Tensor, goal: Tensor, score: Tensor, ids: Tensor) -> None:
-    check_pools(ids, scores=score, futures=futures)
-    if futures.ndim != 4 or goal.shape != (len(futures), futures.shape[-1]):
+    check_pools(ids, scores=score)
+    check_values(ids, futures=futures)
+    if (
+        futures.ndim != 4
+        or 0 in futures.shape[2:]
+        or goal.shape != (len(futures), futures.shape[-1])
+    ):
         raise DjepaError(f"futures are {tuple(futures.shape)}, goals {tuple(goal.shape)}.")
     if not goal.isfinite().all():
         raise DjepaError("A goal holds a NaN or an infinity.")

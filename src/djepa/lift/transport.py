@@ -12,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from djepa.align.operator import bounded
 from djepa.errors import DjepaError
-from djepa.evidence.ranks import order
+from djepa.evidence.ranks import check_pools, order
 
 ETA = 1e-12
 
@@ -30,7 +31,7 @@ class TemporalTransport(nn.Module):
 
     def coefficients(self, ranks: Tensor, gate: Tensor, steps: int) -> Tensor:
         """(N, K, 3) ranks of L, of T and of the final score, (N,) gate -> β (N, K, B)."""
-        if ranks.ndim != 3 or ranks.shape[-1] != 3 or ((ranks < 0) | (ranks > 1)).any():
+        if ranks.ndim != 3 or ranks.shape[-1] != 3 or not ((ranks >= 0) & (ranks <= 1)).all():
             raise DjepaError("Transport reads three ranks in [0, 1] per candidate.")
         if gate.shape != ranks.shape[:1] or gate.dtype != torch.bool:
             raise DjepaError("Transport reads one gate state, true or false, per start.")
@@ -40,14 +41,21 @@ class TemporalTransport(nn.Module):
         known = torch.cat([ranks.float(), opened], dim=-1)[:, :, None].expand(N, K, steps, 4)
         inputs = torch.cat([known, time[:, None].expand(N, K, steps, 1)], dim=-1)
         out: Tensor = self.down(F.gelu(self.up(inputs)))[..., 0]
-        return self.radius * torch.tanh(out)
+        return bounded(out, self.radius)
 
     def forward(
         self, moved: Tensor, towards: Tensor, ranks: Tensor, gate: Tensor
     ) -> tuple[Tensor, Tensor]:
         """(N, K, B, D) futures of T and of L -> transported futures of T, coefficients."""
-        if moved.shape != towards.shape:
-            raise DjepaError(f"Futures of {tuple(moved.shape)} and {tuple(towards.shape)} differ.")
+        if moved.shape != towards.shape or moved.ndim != 4:
+            raise DjepaError(
+                f"Futures are (N, K, B, D) twice, not {tuple(moved.shape)} and "
+                f"{tuple(towards.shape)}."
+            )
+        if ranks.shape[:2] != moved.shape[:2]:
+            raise DjepaError(f"Ranks are {tuple(ranks.shape)}, futures {tuple(moved.shape)}.")
+        if not (moved.isfinite().all() and towards.isfinite().all()):
+            raise DjepaError("A future holds a NaN or an infinity.")
         beta = self.coefficients(ranks, gate, moved.shape[2])
         direction = F.normalize(towards.float() - moved.float(), dim=-1, eps=ETA)
         return moved + (beta[..., None] * direction).to(moved.dtype), beta
@@ -70,7 +78,12 @@ def transport_loss(
     Cross-entropy to the best candidate and all ordered pairs, for the operator's scores and for the
     criterion on transported futures, + 0.02 mean squared movement of the futures.
     """
-    wanted = order(cost.double() + 1e6 * ~success, ids)  # costs are far below a million
+    check_pools(ids, refined=refined, transported=transported, cost=cost)
+    if success.dtype != torch.bool or success.shape != ids.shape:
+        raise DjepaError(f"success must be true or false of shape {tuple(ids.shape)}.")
+    by_cost = order(cost, ids)
+    failed = (~success).gather(1, by_cost)
+    wanted = by_cost.gather(1, failed.long().argsort(dim=1, stable=True))
     oracle = wanted[:, 0]
     total = preserve * (futures.float() - before.float()).square().mean()
     for score in (refined, transported):

@@ -35,7 +35,7 @@ class CEM:
 
     samples: int = 64
     """Sequences drawn and costed in every iteration."""
-    iterations: int = 8
+    iterations: int = 16
     elites: int = 8
     """The next population is drawn around this many, the cheapest by (cost, ID)."""
     keep: int = 63
@@ -109,7 +109,8 @@ class _Run:
         """Refit mean and deviation to the elites; remember the best ever seen."""
         self.costs = costs
         order = np.lexsort((self.ids, costs))
-        elites = self.actions[order[: self._cem.elites]].astype(np.float64)
+        # In order of their IDs, so that the sums below depend on which they are and no more.
+        elites = self.actions[np.sort(order[: self._cem.elites])].astype(np.float64)
         old = self._cem.momentum
         self.mean = old * self.mean + (1 - old) * elites.mean(axis=0)
         self.deviation = old * self.deviation + (1 - old) * elites.std(axis=0)

@@ -20,7 +20,7 @@ from djepa.pools import PROFILES, REFERENCE, Pool, control_pool, decoy_pool, per
 from djepa.seeds import generator, seed_for
 from djepa.worlds.behaviours import BEHAVIOURS
 from djepa.worlds.push import ACTION_SCALE, PushWorld
-from djepa.worlds.shapes import Shape
+from djepa.worlds.shapes import Shape, get_shape
 from djepa.worlds.starts import CONTEXT_STRIDE, DROPS, Start, draw_start, replays
 
 Array = npt.NDArray[Any]
@@ -90,7 +90,9 @@ class CollectConfig:
 class Proposer(Protocol):
     """A source of candidates that is a search and not a perturbation of something recorded.
 
-    It sees what a decision may see and nothing else: neither reference nor outcome.
+    It sees what a decision may see and nothing else: neither reference nor outcome. One that has
+    `portable = True` searches where a block is executed: it must survive pickling, and its pools
+    must not depend on the process. Any other searches in the driver.
     """
 
     name: str
@@ -102,12 +104,16 @@ class Proposer(Protocol):
 
 @dataclass(frozen=True)
 class BlockWork:
-    """One block to execute; `pools` are given where a search has already proposed them."""
+    """One block to execute.
+
+    `pools` are given where a search has already proposed them, a `proposer` where it is still to.
+    """
 
     config: CollectConfig
     block: int
     versions: Mapping[str, str] = field(default_factory=lambda: versions())
     pools: tuple[Pool, ...] | None = None
+    proposer: Proposer | None = None
 
 
 @dataclass(frozen=True)
@@ -141,6 +147,8 @@ def run_block(work: BlockWork) -> Block:
         )
     world = PushWorld(config.shape, config.rule)
     drawn = draw_block(work)
+    if work.proposer is not None:
+        work = replace(work, pools=propose(work, work.proposer, drawn))
     given = work.pools or [entry.pool for entry in drawn]
     pools = [pool.without(REFERENCE) for pool in given if pool is not None]
     rows = [_execute(world, d.start, p) for d, p in zip(drawn, pools, strict=True)]
@@ -156,6 +164,12 @@ def draw_block(work: BlockWork) -> list[Drawn]:
     """The starts of a block; with pools unless a search proposes them."""
     searched = work.pools is not None or not _is_profile(work.config.profile)
     return [_draw(work.config, index, searched) for index in work.config.members(work.block)]
+
+
+def propose(work: BlockWork, proposer: Proposer, drawn: list[Drawn]) -> tuple[Pool, ...]:
+    """What a search proposes for the starts of a block; of them it is told nothing more."""
+    starts, seeds = [entry.start for entry in drawn], pool_seeds(work.config, work.block)
+    return tuple(proposer.propose(get_shape(work.config.shape), starts, seeds))
 
 
 def pool_seeds(config: CollectConfig, block: int) -> list[int]:
