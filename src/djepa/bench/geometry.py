@@ -3,6 +3,7 @@
 Legend: N starts, K candidates.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -168,12 +169,15 @@ def _rollout(where: str, config: GeometryBench, chunk: int) -> _Rollout:
         return futures
 
     work(1)  # libraries set themselves up
-    before = _reset_peak(device)
+    before, began = _reset_peak(device), time.perf_counter()
     futures = work(config.many)
+    if device == "cuda":
+        torch.cuda.synchronize()
     grown = _peak(device) - before
+    seconds = time.perf_counter() - began  # once: it takes seconds
     megabytes = futures.numel() * futures.element_size() / 1e6
     del futures
-    return _Rollout(best_seconds(lambda: work(config.many), device), grown, megabytes)
+    return _Rollout(seconds, grown, megabytes)
 
 
 def _reset_peak(device: str) -> float:

@@ -8,6 +8,7 @@ Legend: B batch, T frames, P tokens of a frame, W predictor width, A action widt
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from djepa.models.frames import FramePredictor
@@ -65,9 +66,11 @@ class DINOWM(PatchGeometry):
     def tokens(self, latents: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor | None]:
         """Latents and blocks -> tokens; there is no condition beside them."""
         patches, proprio = self.split(latents)
-        same = torch.cat([self.proprio_in(proprio), self.action_in(blocks)], dim=-1)
-        tiled = same[..., None, :].expand(*patches.shape[:-1], -1)
-        return self.patch_in(torch.cat([patches, tiled], dim=-1)), None
+        same = torch.cat([self.proprio_in(proprio), self.action_in(blocks)], dim=-1)[..., None, :]
+        if isinstance(self.patch_in, nn.Linear):  # W [a; b] = W_a a + W_b b: b is the same for all
+            seen, told = self.patch_in.weight.split([self.config.features, 2 * EMBED], dim=1)
+            return F.linear(patches, seen) + F.linear(same, told, self.patch_in.bias), None
+        return torch.cat([patches, same.expand(*patches.shape[:-1], -1)], dim=-1), None
 
     def read(self, tokens: Tensor) -> Tensor:
         """Every token -> features; their mean -> proprioception."""

@@ -7,6 +7,7 @@ predictors stand on it: `JEPAWM` and `DINOWM`.
 Legend: N starts, K candidates, B rows or blocks, T frames, P tokens of a frame, A action width.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -138,14 +139,13 @@ class PatchGeometry(nn.Module):
         """(B, 3, D) latents, (B, 2 + S, 5 A) blocks -> (B, S, D): S steps, predictions fed back."""
         before = CONTEXT - 1
         _, past = self.advance(latents[:, :before], blocks[:, :before])
-        return self._steps(latents[:, before:], blocks[:, before:], past)
+        return torch.cat(list(self._steps(latents[:, before:], blocks[:, before:], past)), dim=1)
 
-    def _steps(self, now: Tensor, blocks: Tensor, past: Past) -> Tensor:
-        futures = []
+    def _steps(self, now: Tensor, blocks: Tensor, past: Past) -> Iterator[Tensor]:
+        """(R, 1, D) present latents, (R, B, 5 A) blocks -> B times (R, 1, D), one after another."""
         for step in range(blocks.shape[1]):
             now, past = self.advance(now, blocks[:, step : step + 1], CONTEXT - 1 + step, past)
-            futures.append(now)
-        return torch.cat(futures, dim=1)
+            yield now
 
     @torch.inference_mode()
     def encode(self, frames: Tensor, proprio: Tensor) -> Tensor:
@@ -163,11 +163,14 @@ class PatchGeometry(nn.Module):
         N, K = candidates.shape[:2]
         before, after = self.blocks(history), self.blocks(candidates).flatten(0, 1)
         _, past = self.advance(context[:, :-1], before)
-        futures = []
-        for rows in torch.arange(N * K, device=context.device).split(self.chunk):
-            start = rows // K
-            futures.append(self._steps(context[start, -1:], after[rows], pick(past, start)))
-        return torch.cat(futures).unflatten(0, (N, K))
+        futures = context.new_empty(N * K, after.shape[1], self.latent)  # wide: written in place
+        for begin in range(0, N * K, self.chunk):
+            part = slice(begin, begin + self.chunk)
+            start = torch.arange(N * K, device=context.device)[part] // K
+            steps = self._steps(context[start, -1:], after[part], pick(past, start))
+            for step, now in enumerate(steps):
+                futures[part, step] = now[:, 0]
+        return futures.unflatten(0, (N, K))
 
     def native_cost(self, futures: Tensor, goal: Tensor) -> Tensor:
         """Terminal patch error + weight · proprioceptive error, means: (N, K) float32."""
