@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from djepa.bench.subject import GeometryRow
 from djepa.bench.table import bench_markdown
 from djepa.bench.world import Row
 from djepa.cli.main import NAMES
+from djepa.evaluate.compare import compare_markdown
 from djepa.evaluate.quality import Quality, quality_markdown
 from djepa.models.weights import SHIPPED, load_geometry, read_card, shipped
 
@@ -90,13 +92,26 @@ def quality_rows(name: str) -> list[Quality]:
     return [Quality(**row) for row in rows]
 
 
-@pytest.mark.parametrize("name", ["quality", "quality-decoy"])
-def test_the_quality_tables_are_the_recorded_ones(name: str) -> None:
-    table = between((ROOT / "docs/geometries.md").read_text(), name)
-    rows = quality_rows(name)
+def test_the_quality_table_is_the_recorded_one() -> None:
+    table = between((ROOT / "docs/geometries.md").read_text(), "quality")
+    rows = quality_rows("quality")
     assert table == quality_markdown(rows).strip()
     for row in rows:
         assert row.native == np.mean(row.picks)
+
+
+def test_the_geometry_bench_is_the_recorded_one() -> None:
+    recorded = json.loads((ROOT / "docs/results/bench-geometry.json").read_text())["rows"]
+    rows = [GeometryRow(**{k: v for k, v in row.items() if k != "ratio"}) for row in recorded]
+    table = between((ROOT / "docs/geometries.md").read_text(), "bench-geometry")
+    assert table == bench_markdown(rows, against="plain")
+
+
+def test_the_comparison_is_the_recorded_one() -> None:
+    name = "docs/results/compare-reference-control.json"
+    rows = json.loads((ROOT / name).read_text())
+    table = between((ROOT / "docs/alignment.md").read_text(), "compare")
+    assert table == compare_markdown(rows, "fusion, four").strip()
 
 
 def test_the_example_of_the_geometries_page_runs(

@@ -302,6 +302,18 @@ def test_the_command_line_collects_and_checks(weights: Path, tmp_path: Path) -> 
     assert "5 starts x 7 candidates" in done.stdout
     done = subprocess.run([*command, "check", where], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    assert "search not done again" in done.stdout
+    again = [*command, "check", where, "--geometry", str(weights)]
+    done = subprocess.run(again, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "made again from it, every byte the same" in done.stdout
+
+
+def test_check_searches_again(bank: Bank, weights: Path) -> None:
+    lines = list(check_bank(bank.path, proposer=CEMProposer(weights, TINY)))
+    assert any("made again from it" in line for line in lines)
+    with pytest.raises(DjepaError, match="it was proposed by"):
+        list(check_bank(bank.path, proposer=CEMProposer(weights, TINY, spread=2.0)))
 
 
 def test_the_defaults_of_the_command_are_those_of_the_search() -> None:

@@ -10,14 +10,19 @@ import numpy as np
 from djepa.bank.read import Bank
 from djepa.bank.schema import KINDS, encode, sha256
 from djepa.errors import DjepaError
-from djepa.rollout.execute import PROFILE_NAMES, BlockWork, run_block, versions
+from djepa.rollout.execute import PROFILE_NAMES, BlockWork, Proposer, run_block, versions
 from djepa.seeds import generator
 from djepa.worlds.push import PushWorld
 from djepa.worlds.starts import Start
 
 
-def check_bank(path: Path | str, sample: int = 200, seed: int = 0) -> Iterator[str]:
-    """Yield a line per property that holds; raise an error that names the first that fails."""
+def check_bank(
+    path: Path | str, sample: int = 200, seed: int = 0, proposer: Proposer | None = None
+) -> Iterator[str]:
+    """Yield a line per property that holds; raise an error that names the first that fails.
+
+    A block of a bank that a search proposed is made again if its `proposer` is given.
+    """
     bank = Bank(path)
     yield f"files: {3 * len(bank.manifest['blocks'])} shards, all listed, none foreign"
     _check_shards(bank)
@@ -30,8 +35,8 @@ def check_bank(path: Path | str, sample: int = 200, seed: int = 0) -> Iterator[s
     yield f"candidates: {len(bank)} x {bank.candidates} IDs unique, sequences match their SHA-256"
     _check_rule(bank)
     yield f"outcomes: success and cost follow from the recorded states by {bank.config.rule}"
-    if bank.config.profile in PROFILE_NAMES:
-        block = _check_block(bank, seed)
+    if bank.config.profile in PROFILE_NAMES or proposer is not None:
+        block = _check_block(bank, seed, proposer)
         yield f"configuration: block {block} made again from it, every byte the same"
     done = _check_execution(bank, sample, seed)
     yield f"physics: {done} candidates executed again, every state equal to the last bit"
@@ -113,10 +118,13 @@ def _check_rule(bank: Bank) -> None:
         )
 
 
-def _check_block(bank: Bank, seed: int) -> int:
+def _check_block(bank: Bank, seed: int, proposer: Proposer | None) -> int:
     """Make one block again from the configuration alone and compare all it holds."""
+    source, settings = bank.manifest.get("source"), dict(proposer.settings) if proposer else None
+    if source != settings:
+        raise DjepaError(f"{bank.path}: it was proposed by {source}, not by {settings}.")
     number = int(generator("check-block", seed).integers(bank.config.blocks))
-    block = run_block(BlockWork(bank.config, number))
+    block = run_block(BlockWork(bank.config, number, proposer=proposer))
     records = bank.manifest["blocks"][number]
     for kind in KINDS:
         if sha256(encode(getattr(block, kind))) != records["files"][kind]["sha256"]:

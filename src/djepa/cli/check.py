@@ -2,12 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.text import Text
 from tyro.conf import Positional, arg
 
 from djepa.cli.console import console
+
+if TYPE_CHECKING:
+    from djepa.bank.read import Bank
+    from djepa.rollout.execute import Proposer
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,8 @@ class Check:
     """Candidates per bank to execute again."""
     seed: int = 0
     """Which ones."""
+    geometry: Path | None = None
+    """Planner banks: folder of the weights that proposed them, if they are not shipped."""
 
     def run(self) -> int:
         """Print a line per property that holds; stop at the first that does not."""
@@ -31,11 +37,32 @@ class Check:
             raise DjepaError("Name at least one bank: djepa check runs/push")
         for path in self.banks:
             console.print(f"{path}", style="bold")
-            for line in check_bank(path, self.sample, self.seed):
+            for line in check_bank(path, self.sample, self.seed, self._proposer(Bank(path))):
                 _ok(line)
         for line in check_disjoint([Bank(path) for path in self.banks]):
             _ok(line)
         return 0
+
+    def _proposer(self, bank: "Bank") -> "Proposer | None":
+        """The search that proposed a planner bank, if it can be done again here."""
+        from djepa.errors import DjepaError
+
+        source = bank.manifest.get("source")
+        if bank.config.profile != "planner" or not isinstance(source, dict):
+            return None
+        from djepa.models.planner_pool import CEMProposer, arithmetic_here
+
+        try:
+            proposer = CEMProposer.of_source(source, bank.config.horizon, self.geometry)
+        except DjepaError as error:
+            if self.geometry is not None:
+                raise
+            console.print(f"  -- search not done again. {error}")
+            return None
+        if (there := source.get("arithmetic")) != (here := arithmetic_here()):
+            console.print(f"  -- search not done again: recorded with {there}, here {here}")
+            return None
+        return proposer
 
 
 def _ok(line: str) -> None:
