@@ -147,14 +147,14 @@ class CutError(Exception):
 def test_a_run_that_was_cut_off_goes_on(
     cut: str, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every step is saved; after the third of a phase the run dies, the next one takes over."""
+    """Every step is saved; after the first of a phase the run dies, the next one takes over."""
     config = TrainConfig("lewm", minutes=0.05, episodes=32, shrink=64, development=8)
     monkeypatch.setattr(train, "SAVE_EVERY", 0.0)
     write = Trainer._write_state
 
     def dying(self: Trainer, phase: str, step: Step[LeWM], i: int, spent: float) -> None:
         write(self, phase, step, i, spent)
-        if phase == cut and i == 3:
+        if phase == cut and i == 1:  # every phase has one step, however slow the machine
             raise CutError
 
     monkeypatch.setattr(Trainer, "_write_state", dying)
@@ -167,7 +167,7 @@ def test_a_run_that_was_cut_off_goes_on(
     trained = again.run()
     lines = (tiny / "out/log.jsonl").read_text().splitlines()[before:]
     log = [json.loads(line) for line in lines]
-    assert (log[0]["phase"], log[0]["step"]) == (cut, 3)
+    assert (log[0]["phase"], log[0]["step"]) == (cut, 1)
     assert ("joint" in {entry["phase"] for entry in log}) == (cut == "joint")
     if cut == "predictor":  # the encoder that was frozen is the one that stays
         frozen = torch.from_numpy(held["model.encoder.embed.weight"])
