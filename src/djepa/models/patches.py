@@ -7,6 +7,7 @@ predictors stand on it: `JEPAWM` and `DINOWM`.
 Legend: N starts, K candidates, B rows or blocks, T frames, P tokens of a frame, A action width.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -53,7 +54,7 @@ class PatchConfig:
         return self.merge**2 * self.width
 
 
-class PatchGeometry(nn.Module):
+class PatchGeometry(nn.Module, ABC):
     """Encoder, merging, standardisation, rollout, cost; a geometry adds `tokens` and `read`."""
 
     name: str
@@ -93,13 +94,13 @@ class PatchGeometry(nn.Module):
         """D."""
         return self.config.grid**2 * self.config.features + PROPRIO
 
+    @abstractmethod
     def tokens(self, latents: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor | None]:
         """(B, T, D), (B, T, 5 A) -> tokens (B, T, P, W), conditions (B, T, W) or None."""
-        raise NotImplementedError
 
+    @abstractmethod
     def read(self, tokens: Tensor) -> Tensor:
         """(B, T, P, W) what the predictor says -> (B, T, D)."""
-        raise NotImplementedError
 
     def patch_features(self, frames: Tensor) -> Tensor:
         """uint8 frames (n, image, image, 3) -> raw features of every patch (n, patches, width)."""
