@@ -20,7 +20,7 @@ class FitAlignment:
     out: Path = Path("runs/alignment")
     """Folder for the alignment."""
     preset: str = "published"
-    """published (LeWM and TD-JEPA), four (388-wide, on JEPA-WM's rank), pointwise or best."""
+    """published (LeWM, TD-JEPA), four (on JEPA-WM's rank), four-fused, pointwise or ranks."""
     updates: int = 0
     """Updates of the operator; 0 takes the preset's."""
     seed: int = 3072
