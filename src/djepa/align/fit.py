@@ -129,9 +129,9 @@ class Alignment:
         fusion = fit_fusion(ranks, evidence.ids, labels.success, observed=labels.observed)
         self.tokens = Tokens.fit(evidence, c.dense, c.ranked, c.extras, c.reduce)
         base, tokens = fuse(ranks, fusion.weights), self.tokens(evidence)
-        self.operators = self.fresh(tokens.shape[-1])
+        self.operators = [o.to(tokens.device) for o in self.fresh(tokens.shape[-1])]
         rows = usable.nonzero().flatten()
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[tokens.device] if tokens.is_cuda else []):
             losses = self._descend(tokens[rows], base[rows], evidence.ids[rows], labels.rows(rows))
         self.report = Fit(len(rows), int((~usable).sum()), fusion, losses)
         self._fitted = evidence
@@ -162,7 +162,8 @@ class Alignment:
         known, back = evidence.columns(by_id), by_id.argsort(dim=1)
         base = fuse(known.ranks(self.config.base), self.report.fusion.weights)
         tokens = self.tokens(known)
-        deltas = torch.stack([operator.eval()(tokens, base)[1] for operator in self.operators])
+        members = [operator.to(tokens.device).eval() for operator in self.operators]
+        deltas = torch.stack([operator(tokens, base)[1] for operator in members])
         refined = base.float() + deltas.double().mean(0).float()
         if not refined.isfinite().all():
             raise DjepaError("An aligned score is not finite; the operator's weights overflow.")

@@ -87,7 +87,7 @@ def calibrate(
         base, refined, success = *among(observed, base, refined), success & observed
     gain = gate.advantage(base, refined, ids)
     before, after = (success.gather(1, best(x, ids)[:, None])[:, 0].long() for x in (base, refined))
-    spent = torch.zeros(2, len(ids), dtype=torch.float64)
+    spent = torch.zeros(2, len(ids), dtype=torch.float64, device=ids.device)
     if cost is not None:
         spent = torch.stack([cost.gather(1, best(x, ids)[:, None])[:, 0] for x in (base, refined)])
     keys = []

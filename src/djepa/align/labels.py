@@ -39,6 +39,11 @@ class Labels:
         cost = None if self.cost is None else self.cost[at]
         return Labels(names, self.success[at], self.observed[at], cost)
 
+    def to(self, device: str | torch.device) -> "Labels":
+        """The same on another device."""
+        cost = None if self.cost is None else self.cost.to(device)
+        return Labels(self.identities, self.success.to(device), self.observed.to(device), cost)
+
     def columns(self, positions: Tensor) -> "Labels":
         """Of some candidates: (N, K') positions, as for evidence."""
         arrays = (self.success, self.observed, *(() if self.cost is None else (self.cost,)))

@@ -57,6 +57,8 @@ class Collect:
     """Planner profile: candidates per start."""
     spread: float = 1.0
     """Planner profile: deviation of the first population, in units of the training controls'."""
+    device: str = "cpu"
+    """Planner profile: where the geometry is searched, cpu or cuda."""
     block: int = 16
     """Starts per shard, which is also the unit of work and of what a crash can cost."""
     engine: str = "local"
@@ -103,7 +105,7 @@ class Collect:
         from djepa.pools.cem import CEM
 
         cem = CEM(self.samples, self.iterations, self.elites, self.keep)
-        return CEMProposer(self.geometry, cem, self.spread, self.horizon)
+        return CEMProposer(self.geometry, cem, self.spread, self.horizon, self.device)
 
     def _summarise(self, bank: "Bank", fresh: int, seconds: float) -> None:
         drops = bank.manifest["drops"]

@@ -109,7 +109,7 @@ class Evidence:
 
     def rows(self, chosen: Any) -> "Evidence":
         """The evidence of some starts."""
-        at = torch.as_tensor(chosen)
+        at = torch.as_tensor(chosen, device=self.ids.device)
         at = at.nonzero().flatten() if at.dtype == torch.bool else at.long()
         return Evidence(
             tuple(self.identities[i] for i in at.tolist()),
@@ -119,6 +119,13 @@ class Evidence:
             {name: end[at] for name, end in self.terminals.items()},
             {name: goal[at] for name, goal in self.goals.items()},
         )
+
+    def to(self, device: str | torch.device) -> "Evidence":
+        """The same on another device."""
+        ends = {name: end.to(device) for name, end in self.terminals.items()}
+        goals = {name: goal.to(device) for name, goal in self.goals.items()}
+        ids, costs = self.ids.to(device), self.costs.to(device)
+        return Evidence(self.identities, ids, self.names, costs, ends, goals)
 
     def columns(self, positions: Tensor) -> "Evidence":
         """Smaller pools: (N, K') positions to keep; ranks are those within what is left."""

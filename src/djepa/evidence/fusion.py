@@ -55,7 +55,7 @@ def fit_fusion(
     grid = simplex(M, parts or (100 if M == 2 else 20))
     seen = torch.ones_like(success) if observed is None else observed
     wins, gaps = _judge(ranks, ids, success, seen, grid)
-    fold = torch.arange(len(ids)) % 5
+    fold = torch.arange(len(ids), device=ids.device) % 5
     folds, held_out = [], 0
     for k in range(5):
         out = fold == k

@@ -60,7 +60,7 @@ class Tokens:
         parts = []
         for name in self.dense:
             d = evidence.directions(name)
-            parts.append(d @ self.directions[name] if name in self.directions else d)
+            parts.append(d @ self.directions[name].to(d.device) if name in self.directions else d)
         if self.ranked:
             parts.append(evidence.ranks(self.ranked).float())
         parts += [_EXTRA[name](evidence, self) for name in self.extras]

@@ -15,7 +15,7 @@ from djepa.models.frames import FramePredictor
 from djepa.models.patches import PROPRIO, PatchConfig, PatchGeometry
 from djepa.models.protocol import STRIDE
 
-SMALL = PatchConfig(predictor_depth=3)
+SMALL = PatchConfig()
 PAPER = PatchConfig(
     image=224,
     width=384,

@@ -35,7 +35,7 @@ class PatchConfig:
     scaled: bool = False  # LayerScale in the encoder's blocks, as DINOv2 has it
     merge: int = 2  # patches merged along each side
     predictor_width: int = 192
-    predictor_depth: int = 4
+    predictor_depth: int = 3
     predictor_heads: int = 6
     predictor_head: int = 32
     predictor_hidden: int = 384

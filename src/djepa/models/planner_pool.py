@@ -37,7 +37,6 @@ class CEMProposer:
     """
 
     name = PLANNER
-    portable = True  # search where the block is executed
 
     def __init__(
         self,
@@ -45,16 +44,20 @@ class CEMProposer:
         cem: CEM | None = None,
         spread: float = 1.0,
         horizon: int = 25,
+        device: str = "cpu",
     ) -> None:
         """`geometry`: shipped weights by name, or a folder.
 
         `spread`: deviation of the first population, in units of that of the training controls.
+        `device`: on another than the CPU whole blocks are searched at once, in this process; what
+        is found there repeats on the same kind of device alone.
         """
         if not (np.isfinite(spread) and spread > 0):
             raise DjepaError(f"The spread must be positive and finite, not {spread!r}.")
         if horizon < STRIDE or horizon % STRIDE:
             raise DjepaError(f"The horizon must be a multiple of {STRIDE} controls, not {horizon}.")
         self.cem, self.spread, self.horizon = cem or CEM(), float(spread), horizon
+        self.device, self.portable = device, device == "cpu"
         found = find_weights(geometry)  # shipped ones go by name, wherever they are
         self.where = found.name if found.parent == SHIPPED else str(found.resolve())
         self.weights = weights_hash(self.where)
@@ -64,7 +67,7 @@ class CEMProposer:
             "weights": self.weights,
             **asdict(self.cem),
             "spread": self.spread,
-            "arithmetic": arithmetic_here(),
+            "arithmetic": arithmetic_here(device),
         }
 
     @classmethod
@@ -93,15 +96,18 @@ class CEMProposer:
         How floats add up depends on the shape of a batch and on the threads that share it, and an
         elite may hang on the last bit: so every start is searched alone, by one thread.
         """
-        if (there := self.settings["arithmetic"]) != arithmetic_here():
+        if (there := self.settings["arithmetic"]) != (here := arithmetic_here(self.device)):
             raise DjepaError(
-                f"This worker computes with {arithmetic_here()}, the driver with {there}: they do "
+                f"This worker computes with {here}, the driver with {there}: they do "
                 "not agree to the last bit. Use machines of one kind."
             )
-        model = _loaded(self.where, self.weights)
+        model = _loaded(self.where, self.weights, self.device)
+        how = (model, self.cem, self.spread, self.horizon, shape)
+        if not self.portable:
+            return search(*how, starts, seeds, self.device)
         with one_thread():
             return [
-                search(model, self.cem, self.spread, self.horizon, shape, [start], [seed])[0]
+                search(*how, [start], [seed])[0]
                 for start, seed in zip(starts, seeds, strict=True)
             ]
 
@@ -138,8 +144,10 @@ def training_std(geometry: Geometry, width: int) -> Any:
     return np.full(width, UNKNOWN_STD)
 
 
-def arithmetic_here() -> str:
+def arithmetic_here(device: str = "cpu") -> str:
     """What the last bit of a sum depends on beside its terms, as far as torch tells."""
+    if device != "cpu":
+        return f"torch {torch.__version__}, {torch.cuda.get_device_name(device)}"
     return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
 
 
@@ -155,11 +163,11 @@ def one_thread() -> Iterator[None]:
 
 
 @lru_cache(maxsize=2)
-def _loaded(where: str, weights: str) -> Model:
+def _loaded(where: str, weights: str, device: str = "cpu") -> Model:
     """Weights, once per process; refused if they are not those of the driver."""
     if weights_hash(where) != weights:
         raise DjepaError(
             f"The weights '{where}' of this worker are not those of the driver. "
             "Install the same version, or put the same folder in the same place."
         )
-    return load_geometry(where)
+    return load_geometry(where, device)
