@@ -1,0 +1,78 @@
+"""Result rows: one per (pools, method, start). Every table, figure and page is made from these.
+
+Stored as gzipped CSV without a time stamp: the same rows are always the same bytes.
+"""
+
+import csv
+import gzip
+import io
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from djepa.errors import DjepaError
+from djepa.files import write_atomically
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one method chose at one start, and what that led to."""
+
+    study: str  # such as pusht
+    pools: str  # reference, decoy or planner
+    method: str  # as the tables name it
+    start: int  # its place in the bank
+    identity: str  # first 16 hex digits of the start's identity
+    eligible: bool  # by the written rule: the start is one on which a decision matters
+    chosen: int  # candidate ID
+    success: bool
+    cost: float  # task cost; success is cost < 1
+    opened: bool  # the gate let another than the base choice pass
+    rule: str  # name and version of the success rule
+    bank: str  # first 12 hex digits of the bank's hash
+    checkpoint: str  # likewise of the fitted weights; empty where nothing was fitted
+
+
+_KINDS = {field.name: field.type for field in fields(Row)}
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """All rows to one file, booleans as 0 and 1."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(_KINDS)
+    for row in rows:
+        table.writerow([int(x) if isinstance(x, bool) else x for x in astuple(row)])
+    write_atomically(path, gzip.compress(text.getvalue().encode(), mtime=0))
+
+
+def read_rows(path: Path) -> list[Row]:
+    """All rows of a file; anything else than such a file is refused by name."""
+    try:
+        table = csv.reader(io.StringIO(gzip.decompress(path.read_bytes()).decode()))
+        if next(table, None) != list(_KINDS):
+            raise DjepaError(f"{path} does not hold result rows of this version.")
+        return [Row(*map(_parse, _KINDS.values(), line)) for line in table]
+    except (OSError, EOFError, ValueError, TypeError) as error:
+        raise DjepaError(f"{path} cannot be read as result rows: {error}.") from None
+
+
+def successes(rows: Iterable[Row]) -> dict[str, npt.NDArray[np.bool_]]:
+    """Method -> (N,) successes of the same starts in the same order; gaps are refused."""
+    found: dict[str, dict[int, bool]] = {}
+    for row in rows:
+        if found.setdefault(row.method, {}).setdefault(row.start, row.success) != row.success:
+            raise DjepaError(f"Start {row.start} stands twice for {row.method}; filter by pools.")
+    starts = {frozenset(of) for of in found.values()}
+    if len(starts) > 1:
+        raise DjepaError("Not all methods were run on the same starts.")
+    return {name: np.array([of[s] for s in sorted(of)], bool) for name, of in found.items()}
+
+
+def _parse(kind: object, text: str) -> object:
+    if kind is bool:
+        return bool(int(text))
+    return kind(text) if callable(kind) else text
