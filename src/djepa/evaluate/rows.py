@@ -6,9 +6,10 @@ Stored as gzipped CSV without a time stamp: the same rows are always the same by
 import csv
 import gzip
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,13 @@ class Row:
     checkpoint: str  # likewise of the fitted weights; empty where nothing was fitted
 
 
-_KINDS = {field.name: field.type for field in fields(Row)}
+_KINDS = {field.name: str(getattr(field.type, "__name__", "str")) for field in fields(Row)}
+_AS: dict[str, Callable[[str], Any]] = {
+    "str": str,
+    "int": int,
+    "float": float,
+    "bool": lambda text: bool(int(text)),
+}
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:
@@ -55,7 +62,7 @@ def read_rows(path: Path) -> list[Row]:
         table = csv.reader(io.StringIO(gzip.decompress(path.read_bytes()).decode()))
         if next(table, None) != list(_KINDS):
             raise DjepaError(f"{path} does not hold result rows of this version.")
-        return [Row(*map(_parse, _KINDS.values(), line)) for line in table]
+        return [_parse(line) for line in table]
     except (OSError, EOFError, ValueError, TypeError) as error:
         raise DjepaError(f"{path} cannot be read as result rows: {error}.") from None
 
@@ -72,7 +79,8 @@ def successes(rows: Iterable[Row]) -> dict[str, npt.NDArray[np.bool_]]:
     return {name: np.array([of[s] for s in sorted(of)], bool) for name, of in found.items()}
 
 
-def _parse(kind: object, text: str) -> object:
-    if kind is bool:
-        return bool(int(text))
-    return kind(text) if callable(kind) else text
+def _parse(line: list[str]) -> Row:
+    values = {
+        name: _AS[kind](text) for (name, kind), text in zip(_KINDS.items(), line, strict=True)
+    }
+    return Row(**values)

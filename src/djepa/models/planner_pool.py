@@ -107,8 +107,7 @@ class CEMProposer:
             return search(*how, starts, seeds, self.device)
         with one_thread():
             return [
-                search(*how, [start], [seed])[0]
-                for start, seed in zip(starts, seeds, strict=True)
+                search(*how, [start], [seed])[0] for start, seed in zip(starts, seeds, strict=True)
             ]
 
 
