@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 OUT    ?= runs/study
 
-.PHONY: study test lint bench clean
+.PHONY: study test lint bench browser clean
 
 study: $(VENV)/.base
 	$(BIN)/djepa info
@@ -28,6 +28,16 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.base
 	$(BIN)/djepa bench world
 	$(BIN)/djepa bench geometry
+
+# Debian's Chromium, for the tests of the report page; without it they are skipped.
+browser:
+	@command -v chromium || command -v chromium-browser || { \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+		apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; \
+	else \
+		echo "Install Chromium yourself, such as: sudo apt-get install chromium" >&2; exit 1; \
+	fi; }
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

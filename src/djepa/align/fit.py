@@ -7,9 +7,10 @@ Legend: N starts, K candidates, F token width.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,12 +19,15 @@ from djepa.align.gates import Gate, Mode, Policy, among, calibrate, calibrate_on
 from djepa.align.labels import Labels
 from djepa.align.objectives import TASK_LOCAL, RelationalLoss
 from djepa.align.operator import OperatorConfig, RelationalOperator
-from djepa.errors import DjepaError
+from djepa.errors import DjepaError, unknown_name
 from djepa.evidence.evidence import Evidence, disjoint
 from djepa.evidence.fusion import Fusion, fit_fusion, fuse
+from djepa.evidence.logs import LogMixture, fit_logs
 from djepa.evidence.ranks import order, strict_ranks
 from djepa.evidence.tokens import Tokens
 from djepa.seeds import generator, seed_for
+
+Mixing = Literal["ranks", "log"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,9 @@ class AlignConfig:
 
     dense: tuple[str, ...] = ("lewm", "tdjepa")  # geometries that give directions
     ranked: tuple[str, ...] = ("lewm", "tdjepa")  # and ranks
-    base: tuple[str, ...] = ("lewm", "tdjepa")  # fused for the base score
+    base: tuple[str, ...] = ("lewm", "tdjepa")  # mixed into the base score
+    mixture: Mixing = "ranks"  # convex in ranks as published, or "log": see evidence/logs.py
+    crowd: tuple[str, ...] = ()  # geometries whose density may be a voice of a log mixture
     reduce: int = 0  # keep so many principal directions per dense geometry; 0 keeps all
     extras: tuple[str, ...] = ()  # further label-free coordinates, see evidence/tokens.py
     operator: OperatorConfig = field(default_factory=lambda: OperatorConfig(inputs=1))
@@ -51,8 +57,22 @@ class AlignConfig:
     grid: bool = False  # the task-local threshold grid instead of the policy
 
     def __post_init__(self) -> None:
+        if self.crowd and self.mixture != "log":
+            raise DjepaError("A crowd is a voice of a log mixture: set mixture to log.")
+        if self.mixture not in ("ranks", "log"):
+            raise unknown_name("mixture", self.mixture, ("ranks", "log"))
         if self.updates < 0 or min(self.batch, self.every, self.members) < 1:
             raise DjepaError("batch, every and members are at least 1, updates at least 0.")
+
+    @property
+    def latents(self) -> tuple[str, ...]:
+        """Geometries of which last latents are needed, beside costs."""
+        return tuple(dict.fromkeys((*self.dense, *self.crowd)))
+
+    @property
+    def geometries(self) -> tuple[str, ...]:
+        """All geometries that are read."""
+        return tuple(dict.fromkeys((*self.latents, *self.ranked, *self.base)))
 
 
 def task_local(names: Sequence[str]) -> AlignConfig:
@@ -85,8 +105,16 @@ class Fit(NamedTuple):
 
     starts: int
     skipped: int  # of one outcome class: they teach nothing
-    fusion: Fusion
+    fusion: Fusion | LogMixture
     losses: tuple[float, ...]  # at every checkpoint
+
+
+class Inputs(NamedTuple):
+    """What the operator reads of N starts, candidates by ID."""
+
+    tokens: Tensor  # (N, K, F) float32
+    base: Tensor  # (N, K) float64 base scores
+    back: Tensor  # (N, K) positions that bring candidates back into the order they came in
 
 
 class Decision(NamedTuple):
@@ -125,13 +153,12 @@ class Alignment:
                 "Collect more starts, or pools with both successes and failures."
             )
         self.gate = self.report = self._fitted = None
-        ranks = evidence.ranks(c.base)
-        fusion = fit_fusion(ranks, evidence.ids, labels.success, observed=labels.observed)
+        fusion = self._mix(evidence, labels)
         self.tokens = Tokens.fit(evidence, c.dense, c.ranked, c.extras, c.reduce)
-        base, tokens = fuse(ranks, fusion.weights), self.tokens(evidence)
+        base, tokens = self._base(evidence, fusion), self.tokens(evidence)
         self.operators = [o.to(tokens.device) for o in self.fresh(tokens.shape[-1])]
         rows = usable.nonzero().flatten()
-        with torch.random.fork_rng(devices=[tokens.device] if tokens.is_cuda else []):
+        with _one_thread(), torch.random.fork_rng([tokens.device] if tokens.is_cuda else []):
             losses = self._descend(tokens[rows], base[rows], evidence.ids[rows], labels.rows(rows))
         self.report = Fit(len(rows), int((~usable).sum()), fusion, losses)
         self._fitted = evidence
@@ -143,25 +170,47 @@ class Alignment:
             raise DjepaError("Fit before you calibrate.")
         labels.check(evidence)
         disjoint(fitting=self._fitted, calibration=evidence)
-        keys = []
+        known, keys = self._inputs(evidence), []
         for snapshot in self._snapshots:
             self._load(snapshot)
-            gate, hits = self._calibrated(evidence, labels)
+            gate, hits = self._calibrated(known, evidence.ids, labels)
             keys.append((hits, -snapshot.trust, -snapshot.update, gate))
         at = max(range(len(keys)), key=lambda i: keys[i][:3])
         self._load(self._snapshots[at])
         self.gate = keys[at][3]
         return self
 
-    @torch.no_grad()
     def scores(self, evidence: Evidence) -> tuple[Tensor, Tensor]:
         """Base (N, K) float64 and aligned (N, K) float32 scores."""
+        return self._scored(self._inputs(evidence))
+
+    def _mix(self, evidence: Evidence, labels: Labels) -> Fusion | LogMixture:
+        """The base score that solves, or explains, most fitting starts."""
+        c = self.config
+        if c.mixture == "log":
+            return fit_logs(evidence, labels.success, labels.observed, c.base, c.crowd)
+        ranks = evidence.ranks(c.base)
+        return fit_fusion(ranks, evidence.ids, labels.success, observed=labels.observed)
+
+    def _base(self, evidence: Evidence, fusion: Fusion | LogMixture) -> Tensor:
+        """(N, K) float64."""
+        if isinstance(fusion, LogMixture):
+            return fusion(evidence)
+        return fuse(evidence.ranks(self.config.base), fusion.weights)
+
+    @torch.no_grad()
+    def _inputs(self, evidence: Evidence) -> Inputs:
+        """What the operator reads of evidence."""
         if self.tokens is None or self.report is None:
             raise DjepaError("Fit before you score.")
         by_id = evidence.ids.argsort(dim=1)  # sums then round alike in whatever order they come
-        known, back = evidence.columns(by_id), by_id.argsort(dim=1)
-        base = fuse(known.ranks(self.config.base), self.report.fusion.weights)
-        tokens = self.tokens(known)
+        known = evidence.columns(by_id)
+        base = self._base(known, self.report.fusion)
+        return Inputs(self.tokens(known), base, by_id.argsort(dim=1))
+
+    @torch.no_grad()
+    def _scored(self, known: Inputs) -> tuple[Tensor, Tensor]:
+        tokens, base, back = known
         members = [operator.to(tokens.device).eval() for operator in self.operators]
         deltas = torch.stack([operator(tokens, base)[1] for operator in members])
         refined = base.float() + deltas.double().mean(0).float()
@@ -227,9 +276,9 @@ class Alignment:
         size = min(self.config.batch, starts)
         return torch.from_numpy(rng.choice(starts, size, replace=False))
 
-    def _calibrated(self, evidence: Evidence, labels: Labels) -> tuple[Gate, int]:
-        c, (base, refined) = self.config, among(labels.observed, *self.scores(evidence))
-        gate, ids = Gate(mode=c.mode, decimals=c.decimals), evidence.ids
+    def _calibrated(self, known: Inputs, ids: Tensor, labels: Labels) -> tuple[Gate, int]:
+        c, (base, refined) = self.config, among(labels.observed, *self._scored(known))
+        gate = Gate(mode=c.mode, decimals=c.decimals)
         if c.grid:
             cost = labels.cost if labels.cost is not None else (~labels.success).double()
             gate = calibrate_on_grid(gate, base, refined, ids, labels.success, cost)
@@ -244,6 +293,17 @@ class Alignment:
     def _load(self, snapshot: Snapshot) -> None:
         for operator, weights in zip(self.operators, snapshot.weights, strict=True):
             operator.load_state_dict(weights)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Batches are small: more threads gain nothing, wait for busy cores and round differently."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def recovered(decision: Decision, costs: Tensor, ids: Tensor) -> float:

@@ -7,7 +7,6 @@ Legend: N starts, K candidates.
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -19,6 +18,7 @@ from djepa.evidence.ranks import best
 NEVER = float(torch.finfo(torch.float64).max)  # finite, so that JSON can hold it; none exceeds it
 Mode = Literal["base_minus_refined", "refined_gap"]
 Policy = Literal["permissive", "conservative", "preserving"]
+CELLS = 2**20  # of a table of thresholds and starts held at once
 GRID = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 1.0)
 
 
@@ -85,26 +85,21 @@ def calibrate(
     _some(ids)
     if observed is not None:
         base, refined, success = *among(observed, base, refined), success & observed
-    gain = gate.advantage(base, refined, ids)
-    before, after = (success.gather(1, best(x, ids)[:, None])[:, 0].long() for x in (base, refined))
-    spent = torch.zeros(2, len(ids), dtype=torch.float64, device=ids.device)
-    if cost is not None:
-        spent = torch.stack([cost.gather(1, best(x, ids)[:, None])[:, 0] for x in (base, refined)])
-    keys = []
+    gain, winners = gate.advantage(base, refined, ids), _winners(base, refined, ids)
+    before, after = success.gather(1, winners).long().unbind(1)
     thresholds = _thresholds(gain, policy)
-    for tau in thresholds:
-        opened = gain > tau
-        hits = int(torch.where(opened, after, before).sum())
-        used, paid = int(opened.sum()), float(torch.where(opened, spent[1], spent[0]).mean())
-        keys.append(
-            {
-                "permissive": (hits, used, -tau),
-                "conservative": (hits, -paid, tau),
-                "preserving": (hits, -used, tau),
-            }[policy]
-        )
-    chosen = thresholds[max(range(len(keys)), key=keys.__getitem__)]
-    return Gate(chosen, gate.mode, gate.decimals)
+    rising = gain.sort()
+    used = len(gain) - torch.searchsorted(rising.values, thresholds, right=True)  # gain > τ
+    more = (after - before)[rising.indices].flip(0).cumsum(0)  # by opening the 1, 2, ... largest
+    hits = torch.cat([more.new_zeros(1), more])[used]
+    thresholds, used = (x[hits == hits.max()] for x in (thresholds, used))
+    if policy == "conservative" and cost is not None:
+        wanted = -_paid(gain, cost.gather(1, winners), thresholds)
+    else:
+        wanted = used if policy == "permissive" else -used
+    left = thresholds[wanted == wanted.max()]
+    chosen = left.min() if policy == "permissive" else left.max()
+    return Gate(chosen.item(), gate.mode, gate.decimals)
 
 
 def calibrate_on_grid(
@@ -120,9 +115,10 @@ def calibrate_on_grid(
     _some(ids)
     if observed is not None:
         base, refined, success = *among(observed, base, refined), success & observed
+    gain, winners = gate.advantage(base, refined, ids)[:, None], _winners(base, refined, ids)
     keys = []
     for tau in GRID:
-        at = Gate(tau, gate.mode, gate.decimals).choose(base, refined, ids)[:, None]
+        at = torch.where(gain > tau, winners[:, 1:], winners[:, :1])
         keys.append((int(success.gather(1, at).sum()), -float(cost.gather(1, at).mean()), tau))
     return Gate(max(keys)[-1], gate.mode, gate.decimals)
 
@@ -138,14 +134,33 @@ def _some(ids: Tensor) -> None:
         raise DjepaError("There is no start to calibrate on.")
 
 
-def _thresholds(gain: Tensor, policy: Policy) -> list[float]:
-    """Every threshold that tells calibration starts apart, and "never"."""
-    values = gain.unique().tolist()  # ascending
+def _winners(base: Tensor, refined: Tensor, ids: Tensor) -> Tensor:
+    """(N, 2) positions: of the base winner, of the aligned one."""
+    return torch.stack([best(base, ids), best(refined, ids)], dim=1)
+
+
+def _thresholds(gain: Tensor, policy: Policy) -> Tensor:
+    """(T,) every threshold that tells calibration starts apart, and "never"."""
+    values = gain.unique()  # ascending
+    low, high = values[:1], values[-1:]
     if policy == "conservative":
-        step = max(1e-9, 1e-6 * (values[-1] - values[0]))
-        return sorted({values[0] - step, *values, values[-1] + step})
-    between = [(a + b) / 2 for a, b in pairwise(values)]
-    return [NEVER, *between, math.nextafter(values[0], -math.inf)]
+        step = (1e-6 * (high - low)).clamp(min=1e-9)
+        return torch.cat([low - step, values, high + step])
+    never, under = torch.full_like(low, NEVER), torch.full_like(low, -torch.inf)
+    return torch.cat([never, (values[:-1] + values[1:]) / 2, low.nextafter(under)])
+
+
+def _paid(gain: Tensor, spent: Tensor, thresholds: Tensor) -> Tensor:
+    """(N,) advantages, (N, 2) costs of both winners -> (T,) mean cost of what is chosen.
+
+    Row by row and not by running sums: what changes no cost must change no mean.
+    """
+    before, after = spent.unbind(1)
+    some = max(1, CELLS // len(gain))  # rows at a time
+    means = [
+        torch.where(gain > taus[:, None], after, before).mean(1) for taus in thresholds.split(some)
+    ]
+    return torch.cat(means)
 
 
 def _rounded(values: Tensor, decimals: int) -> Tensor:

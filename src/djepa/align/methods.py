@@ -6,21 +6,34 @@ The sceptic's controls stand beside the alignment: a pool made around a hidden s
 Legend: N starts, K candidates.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from djepa.align.compose import Pair, calibrate_composition, compose
 from djepa.align.fit import AlignConfig, Alignment
 from djepa.align.labels import Labels
-from djepa.align.presets import FOUR, PAIR, PRESETS
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.fusion import fit_fusion, fuse
 from djepa.evidence.ranks import best, ordinal_ranks
 from djepa.evidence.tokens import consensus
 
-Chooser = Callable[[Evidence], Tensor]  # (N,) positions, from evidence alone
+PLASTIC, TUNED = "tdjepa-plastic", "tdjepa-tuned"  # TD-JEPA with the end of its predictor replaced
+
+
+class Choice(NamedTuple):
+    """What a method makes of N pools."""
+
+    position: Tensor  # (N,) of the chosen candidates
+    score: Tensor  # (N, K) float64, lower is better
+    base: Tensor | None = None  # (N, K) what an alignment started from
+    opened: Tensor | None = None  # (N,) bool: its gate let another choice pass
+
+
+Chooser = Callable[[Evidence], Choice]  # from evidence alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,56 +43,112 @@ class Population:
     evidence: Evidence
     labels: Labels
 
+    def rows(self, chosen: Tensor) -> "Population":
+        """Some of these starts."""
+        return Population(self.evidence.rows(chosen), self.labels.rows(chosen))
+
+    def to(self, device: str | torch.device) -> "Population":
+        """The same on another device."""
+        return Population(self.evidence.to(device), self.labels.to(device))
+
+
+def lowest(score: Tensor, ids: Tensor) -> Choice:
+    """The candidate with the lowest score, ties to the smaller ID."""
+    return Choice(best(score, ids), score.double())
+
 
 def native(name: str) -> Chooser:
     """The lowest native cost of one geometry."""
-    return lambda e: best(e.costs[..., e.names.index(name)], e.ids)
+    return lambda e: lowest(e.costs[..., e.names.index(name)], e.ids)
 
 
 def densest(name: str) -> Chooser:
     """Consensus: the predicted end with the nearest neighbours. No goal, no label."""
-    return lambda e: best(consensus(e, name), e.ids)
+    return lambda e: lowest(consensus(e, name), e.ids)
 
 
-def fused(names: tuple[str, ...], fit: Population, dense: str | None = None) -> Chooser:
+@dataclass(frozen=True)
+class Mixture:
     """Calibrated convex rank fusion; with `dense`, the consensus rank is one more voice."""
 
-    def ranks(e: Evidence) -> Tensor:
-        voices = e.ranks(names)
-        if dense is None:
-            return voices
-        crowd = ordinal_ranks(consensus(e, dense), e.ids)
-        return torch.cat([voices, crowd[..., None]], dim=-1)
+    names: tuple[str, ...]
+    weights: tuple[float, ...]
+    dense: str | None = None
 
-    found = fit_fusion(
-        ranks(fit.evidence),
-        fit.evidence.ids,
-        fit.labels.success,
-        parts=20 if len(names) + (dense is not None) > 2 else None,
-        observed=fit.labels.observed,
-    )
-    return lambda e: best(fuse(ranks(e), found.weights), e.ids)
+    @classmethod
+    def fit(cls, names: tuple[str, ...], fit: Population, dense: str | None = None) -> "Mixture":
+        """The weights that solve most fitting starts."""
+        voices = cls(names, (), dense).voices(fit.evidence)
+        found = fit_fusion(
+            voices, fit.evidence.ids, fit.labels.success, observed=fit.labels.observed
+        )
+        return cls(names, found.weights, dense)
+
+    def voices(self, e: Evidence) -> Tensor:
+        """(N, K, M) ranks."""
+        ranks = e.ranks(self.names)
+        if self.dense is None:
+            return ranks
+        crowd = ordinal_ranks(consensus(e, self.dense), e.ids)
+        return torch.cat([ranks, crowd[..., None]], dim=-1)
+
+    def __call__(self, e: Evidence) -> Choice:
+        """The lowest mixture."""
+        return lowest(fuse(self.voices(e), self.weights), e.ids)
 
 
-def aligned(config: AlignConfig, fit: Population, calibration: Population) -> Chooser:
+def aligned(alignment: Alignment) -> Chooser:
+    """What a calibrated alignment decides."""
+
+    def choose(e: Evidence) -> Choice:
+        d = alignment.decide(e)
+        return Choice(d.position, d.final, d.base, d.opened)
+
+    return choose
+
+
+def fit_aligned(config: AlignConfig, fit: Population, calibration: Population) -> Alignment:
     """A fitted and calibrated alignment."""
     alignment = Alignment(config).fit(fit.evidence, fit.labels)
-    alignment.calibrate(calibration.evidence, calibration.labels)
-    return lambda e: alignment.decide(e).position
+    return alignment.calibrate(calibration.evidence, calibration.labels)
 
 
-def choosers(
-    fit: Population, calibration: Population, say: Callable[[str], None]
-) -> dict[str, Chooser]:
-    """All methods, by the names of the tables."""
-    found: dict[str, Chooser] = {f"native {name}": native(name) for name in FOUR}
-    found |= {f"consensus {name}": densest(name) for name in PAIR}
-    say("fusions")
-    found["fusion, two"] = fused(PAIR, fit)
-    found["fusion, four"] = fused(FOUR, fit)
-    found["consensus + fusion, two"] = fused(PAIR, fit, dense="tdjepa")
-    found["consensus + fusion, four"] = fused(FOUR, fit, dense="tdjepa")
-    for name, config in PRESETS.items():
-        say(name)
-        found[f"aligned: {name}"] = aligned(config, fit, calibration)
+def with_plastic(e: Evidence) -> Evidence:
+    """The evidence in which the adapted TD-JEPA stands for TD-JEPA: latents, costs and ranks."""
+    costs = e.costs.clone()
+    costs[..., e.names.index("tdjepa")] = e.costs[..., e.names.index(PLASTIC)]
+    ends = {**e.terminals, "tdjepa": e.terminals[PLASTIC]}
+    return replace(e, costs=costs, terminals=ends)
+
+
+def pair_of(alignment: Alignment, e: Evidence) -> Pair:
+    """The relational decision and the operator's scores on the adapted predictor's futures."""
+    d = alignment.decide(e)
+    _, proposals = alignment.scores(with_plastic(e))
+    return Pair(e.ids, d.base, d.refined, d.position, proposals)
+
+
+def composed(alignment: Alignment, threshold: float) -> Chooser:
+    """Calibrated composition of a relational alignment and the adapted predictor."""
+
+    def choose(e: Evidence) -> Choice:
+        pair = pair_of(alignment, e)
+        found = compose(pair, threshold)
+        score = torch.where(found.opened[:, None], pair.proposals.double(), pair.default())
+        return Choice(found.position, score, pair.base, found.opened)
+
+    return choose
+
+
+def fit_composed(alignment: Alignment, calibration: Population) -> float:
+    """τ_P."""
+    return calibrate_composition(pair_of(alignment, calibration.evidence), calibration.labels)
+
+
+def successes(choosers: Mapping[str, Chooser], test: Population) -> dict[str, Tensor]:
+    """Method -> (N,) bool: whether what it chose succeeded."""
+    found = {}
+    for name, choose in choosers.items():
+        at = choose(test.evidence).position[:, None]
+        found[name] = test.labels.success.gather(1, at)[:, 0]
     return found

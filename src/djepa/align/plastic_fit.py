@@ -137,16 +137,24 @@ class Checkpoint(NamedTuple):
     loss: float | None  # of the batch that led here
     successes: int  # of the native choice
     change: float  # mean latent change
+    error: float | None = None  # of dynamics fine-tuning: mean squared error of realised latents
 
 
 Trial = tuple[Checkpoint, dict[str, Tensor]]
 Report = Callable[[Checkpoint], None]
+LossOf = Callable[[Tensor], Tensor]
+Judge = Callable[[int, float | None], Checkpoint]
+
+
+def futures_of(model: LeWM, starts: Encoded) -> Tensor:
+    """(N, K, B, D) with gradients: `rollout` itself, taken out of inference mode."""
+    rollout = inspect.unwrap(type(model).rollout)
+    return rollout(model, starts.context, starts.history, starts.actions)
 
 
 def roll(model: LeWM, starts: Encoded) -> Ends:
-    """The ends of all futures, with gradients: `rollout` itself, taken out of inference mode."""
-    rollout = inspect.unwrap(type(model).rollout)
-    futures = rollout(model, starts.context, starts.history, starts.actions)
+    """The ends of all futures, with gradients."""
+    futures = futures_of(model, starts)
     return Ends(futures[:, :, -1], model.native_cost(futures, starts.goal))
 
 
@@ -190,7 +198,9 @@ def fit_patch(
     trials, history = [], []
     for rate in sorted(c.rates):
         tries = []
-        for checkpoint, tensors in _descend(copy.deepcopy(frozen), lesson, exam, rate, c):
+        student = copy.deepcopy(frozen)
+        loss_of, judge = _lessons(student, lesson, exam, rate, c)
+        for checkpoint, tensors in descend(student, len(rows), rate, c, loss_of, judge):
             tries.append((checkpoint, tensors))
             report(checkpoint)
         trials.append(max(tries, key=_merit))
@@ -207,16 +217,18 @@ def fit_patch(
     return Patch(model.name, base_hash(model), tensors, card)
 
 
-def _descend(
-    student: LeWM, lesson: Lesson, exam: Lesson, rate: float, c: PlasticConfig
+def descend(
+    student: LeWM, starts: int, rate: float, c: PlasticConfig, loss_of: LossOf, judge: Judge
 ) -> Iterator[Trial]:
-    """Checkpoints along one descent; the first is the unchanged model."""
+    """Checkpoints along one descent of the open end; the first is the unchanged model.
+
+    `loss_of` takes the rows of a batch, `judge` an update and the loss that led to it.
+    """
     end = open_end(student)
-    yield _judge(exam, exam.frozen, rate, 0, None), _copy(end)
+    yield judge(0, None), _copy(end)
     step = torch.optim.AdamW(end.values(), rate, weight_decay=c.decay)
     for update in range(1, c.updates + 1):
-        starts, success, observed, frozen, tail = lesson.rows(_batch(len(lesson.starts), update, c))
-        loss = c.loss(roll(student, starts), frozen, success, observed, tail).total
+        loss = loss_of(_batch(starts, update, c))
         step.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(end.values(), c.clip)
@@ -224,8 +236,23 @@ def _descend(
             raise DjepaError(f"The gradient of update {update} is not finite.")
         step.step()
         if update % c.every == 0 or update == c.updates:
-            after = survey(student, exam.starts, c.batch)
-            yield _judge(exam, after, rate, update, loss.item()), _copy(end)
+            yield judge(update, loss.item()), _copy(end)
+
+
+def _lessons(
+    student: LeWM, lesson: Lesson, exam: Lesson, rate: float, c: PlasticConfig
+) -> tuple[LossOf, Judge]:
+    """What Eq. plastic asks of the student, and how calibration starts judge it."""
+
+    def loss_of(rows: Tensor) -> Tensor:
+        starts, success, observed, frozen, tail = lesson.rows(rows)
+        return c.loss(roll(student, starts), frozen, success, observed, tail).total
+
+    def judge(update: int, loss: float | None) -> Checkpoint:
+        ends = survey(student, exam.starts, c.batch) if update else exam.frozen
+        return _judge(exam, ends, rate, update, loss)
+
+    return loss_of, judge
 
 
 def _judge(exam: Lesson, ends: Ends, rate: float, update: int, loss: float | None) -> Checkpoint:

@@ -23,6 +23,7 @@ from djepa.align.operator import OperatorConfig
 from djepa.bank.schema import sha256
 from djepa.errors import DjepaError
 from djepa.evidence.fusion import Fusion
+from djepa.evidence.logs import LogMixture
 from djepa.evidence.tokens import Tokens
 from djepa.files import to_json, write_atomically
 
@@ -63,17 +64,8 @@ def load_alignment(folder: Path) -> Alignment:
     config = json.loads(files["config.json"])
     alignment = Alignment(_config(config["align"]))
     report = config["report"]
-    fusion = report["fusion"]
     alignment.report = Fit(
-        report["starts"],
-        report["skipped"],
-        Fusion(
-            tuple(fusion["weights"]),
-            fusion["successes"],
-            tuple(map(tuple, fusion["folds"])),
-            fusion["held_out"],
-        ),
-        tuple(report["losses"]),
+        report["starts"], report["skipped"], _fusion(report["fusion"]), tuple(report["losses"])
     )
     tensors = load(files["model.safetensors"])
     c = alignment.config
@@ -101,6 +93,13 @@ def load_alignment(folder: Path) -> Alignment:
 def alignment_hash(folder: Path) -> str:
     """SHA-256 of the manifest: it stands for everything in the folder."""
     return sha256((folder / "manifest.json").read_bytes())
+
+
+def _fusion(held: dict[str, Any]) -> Fusion | LogMixture:
+    weights, hits, held_out = tuple(held["weights"]), held["successes"], held["held_out"]
+    if "names" in held:
+        return LogMixture(tuple(held["names"]), tuple(held["crowd"]), weights, hits, held_out)
+    return Fusion(weights, hits, tuple(map(tuple, held["folds"])), held_out)
 
 
 def _config(held: dict[str, Any]) -> AlignConfig:

@@ -7,7 +7,7 @@ from pathlib import Path
 from djepa.bank.read import Bank
 from djepa.bank.write import BankWriter
 from djepa.errors import unknown_name
-from djepa.rollout.engine import Engine
+from djepa.rollout.engine import Engine, LocalEngine
 from djepa.rollout.execute import (
     PROFILE_NAMES,
     BlockWork,
@@ -44,7 +44,7 @@ def collect(
         missing = writer.missing()
         done = config.starts - sum(len(config.members(number)) for number in missing)
         report(done, config.starts)
-        for number, block in engine.map(run_block, _work(config, missing, searches)):
+        for number, block in engine.map(run_block, _work(config, missing, searches, engine)):
             writer.write(number, block)
             done += len(config.members(number))
             report(done, config.starts)
@@ -53,12 +53,15 @@ def collect(
 
 
 def _work(
-    config: CollectConfig, blocks: list[int], proposer: Proposer | None
+    config: CollectConfig, blocks: list[int], proposer: Proposer | None, engine: Engine
 ) -> Iterator[tuple[int, BlockWork]]:
-    for number in blocks:
-        work = BlockWork(config, number, versions())
-        if proposer is not None and getattr(proposer, "portable", False):
-            work = replace(work, proposer=proposer)
-        elif proposer is not None:
-            work = replace(work, pools=propose(work, proposer, draw_block(work)))
-        yield number, work
+    plain = ((number, BlockWork(config, number, versions())) for number in blocks)
+    if proposer is None:
+        yield from plain
+    elif getattr(proposer, "portable", False):
+        yield from ((number, replace(work, proposer=proposer)) for number, work in plain)
+    else:  # starts are drawn by local workers, searched here
+        draws = engine if isinstance(engine, LocalEngine) else LocalEngine(1)
+        for number, drawn in draws.map(draw_block, plain):
+            work = BlockWork(config, number, versions())
+            yield number, replace(work, pools=propose(work, proposer, drawn))

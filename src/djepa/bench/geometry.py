@@ -169,18 +169,19 @@ def _rollout(where: str, config: GeometryBench, chunk: int) -> _Rollout:
         return futures
 
     work(1)  # libraries set themselves up
-    before, began = _reset_peak(device), time.perf_counter()
+    before, began = reset_peak(device), time.perf_counter()
     futures = work(config.many)
     if device == "cuda":
         torch.cuda.synchronize()
-    grown = _peak(device) - before
+    grown = peak(device) - before
     seconds = time.perf_counter() - began  # once: it takes seconds
     megabytes = futures.numel() * futures.element_size() / 1e6
     del futures
     return _Rollout(seconds, grown, megabytes)
 
 
-def _reset_peak(device: str) -> float:
+def reset_peak(device: str) -> float:
+    """Forget the peak; MB in use now."""
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         return torch.cuda.memory_allocated() / 1e6
@@ -189,7 +190,8 @@ def _reset_peak(device: str) -> float:
     return peak_memory()
 
 
-def _peak(device: str) -> float:
+def peak(device: str) -> float:
+    """MB at the peak."""
     return torch.cuda.max_memory_allocated() / 1e6 if device == "cuda" else peak_memory()
 
 

@@ -14,7 +14,7 @@ class Bench:
     """Measure against the plain way in the same run, so that machines can be compared."""
 
     what: Annotated[str, Positional, arg(metavar="WHAT")] = "world"
-    """What to measure: world or geometry."""
+    """What to measure: world, geometry or align."""
     json: Annotated[Path | None, arg(aliases=("--out",))] = None
     """Also write the numbers here."""
     seconds: float = 2.0
@@ -24,21 +24,25 @@ class Bench:
     size: str = "small"
     """Geometry: small or paper."""
     device: str = "cpu"
-    """Geometry: cpu or cuda."""
-    starts: int = 16
-    """Geometry: starts of a batch."""
+    """Geometry, align: cpu or cuda."""
+    starts: int | None = None
+    """Geometry, align: starts of a batch; 16, or 256."""
     candidates: int = 63
-    """Geometry: candidates of a start."""
+    """Geometry, align: candidates of a start."""
     many: int = 4096
-    """Geometry: candidates of the one start that shows what a chunk does."""
+    """Geometry, align: candidates of the one start that has many."""
     compiled: tuple[str, ...] = ("bf16",)
     """Geometry, on cuda: precisions to compile too; each takes minutes."""
+    fit: int = 448
+    """Align: starts to fit on; a seventh as many to calibrate on."""
+    updates: int = 1000
+    """Align: updates of the fit."""
 
     def run(self) -> int:
         """Measure and print the table."""
         from djepa.errors import unknown_name
 
-        ways = {"world": self._world, "geometry": self._geometry}
+        ways = {"world": self._world, "geometry": self._geometry, "align": self._align}
         if self.what not in ways:
             raise unknown_name("bench", self.what, ways)
         self._write(ways[self.what]())
@@ -65,10 +69,24 @@ class Bench:
         from djepa.bench.geometry import ALL, VECTORS, GeometryBench, bench_geometry, describe
         from djepa.bench.table import bench_markdown
 
-        names = ("size", "device", "starts", "candidates", "many", "compiled")
+        names = ("size", "device", "candidates", "many", "compiled")
+        starts = 16 if self.starts is None else self.starts
         which = self.geometry or (VECTORS if self.size == "paper" else ALL)
-        config = GeometryBench(which, **{name: getattr(self, name) for name in names})
+        config = GeometryBench(
+            which, starts=starts, **{name: getattr(self, name) for name in names}
+        )
         rows = bench_geometry(config, _say, lambda rows: self._write(describe(config, rows)))
+        console.print(bench_markdown(rows, against="plain"))
+        return describe(config, rows)
+
+    def _align(self) -> Any:
+        from djepa.bench.align import AlignBench, bench_align, describe
+        from djepa.bench.table import bench_markdown
+
+        names = ("device", "candidates", "many", "fit", "updates")
+        starts = 256 if self.starts is None else self.starts
+        config = AlignBench(starts=starts, **{name: getattr(self, name) for name in names})
+        rows = bench_align(config, _say, lambda rows: self._write(describe(config, rows)))
         console.print(bench_markdown(rows, against="plain"))
         return describe(config, rows)
 

@@ -18,14 +18,17 @@ class Compare:
     """Bank on which the methods are compared, likewise; its outcomes are only counted."""
     against: str = "fusion, four"
     """Method that the differences are to."""
+    out: Path = Path("runs/compare")
+    """Folder for what is fitted; what is there already is not fitted again."""
     json: Path | None = None
     """Also write successes start by start."""
 
     def run(self) -> int:
         """Fit everything, print one table."""
         from djepa.align.labels import Labels
-        from djepa.align.methods import Population, choosers
+        from djepa.align.methods import Population
         from djepa.align.presets import FOUR, PAIR
+        from djepa.align.suite import fit_suite
         from djepa.bank.read import Bank
         from djepa.errors import unknown_name
         from djepa.evaluate.compare import compare_markdown, compare_rows
@@ -38,10 +41,13 @@ class Compare:
 
         fit, calibration, test = load(self.fit), load(self.calibration), load(self.test)
         disjoint(fit=fit.evidence, calibration=calibration.evidence, test=test.evidence)
-        found = choosers(fit, calibration, lambda line: console.print(f"fitting {line} ..."))
+        suite = fit_suite(
+            self.out, fit, calibration, {}, lambda line: console.print(f"fitting {line} ...")
+        )
+        found = suite.choosers(test.evidence.names)
         if self.against not in found:
             raise unknown_name("method", self.against, found)
-        picks = {name: choose(test.evidence) for name, choose in found.items()}
+        picks = {name: choose(test.evidence).position for name, choose in found.items()}
         rows = compare_rows(picks, test.labels.success, self.against)
         console.print(compare_markdown(rows, self.against))
         if self.json:

@@ -31,8 +31,7 @@ class Decide:
         folder = inner if inner.is_dir() else self.alignment
         alignment, bank = load_alignment(folder), Bank(self.bank)
         config = alignment.config
-        names = tuple(dict.fromkeys((*config.dense, *config.ranked, *config.base)))
-        evidence = Evidence.from_bank(bank, names, config.dense)
+        evidence = Evidence.from_bank(bank, config.geometries, config.latents)
         decision = alignment.decide(evidence)
         rows: list[dict[str, Any]] = [
             {
@@ -77,7 +76,7 @@ class Export:
             raise DjepaError(f"{self.out} holds a planner already. Choose another --out.")
         alignment = load_alignment(self.alignment)
         config = alignment.config
-        needed = dict.fromkeys((*config.dense, *config.ranked, *config.base, self.lifted))
+        needed = dict.fromkeys((*config.geometries, self.lifted))
         card = json.loads((self.alignment / "card.json").read_text())
         export_planner(alignment, self.geometry or tuple(needed), self.lifted, self.out, card)
         load_planner(self.out)

@@ -43,9 +43,10 @@ class FitAlignment:
         config = replace(get_preset(self.preset), seed=self.seed)
         if self.updates:
             config = replace(config, updates=self.updates)
-        names = tuple(dict.fromkeys((*config.dense, *config.ranked, *config.base)))
         banks = Bank(self.bank), Bank(self.calibration)
-        fit, calibration = (Evidence.from_bank(bank, names, config.dense) for bank in banks)
+        fit, calibration = (
+            Evidence.from_bank(bank, config.geometries, config.latents) for bank in banks
+        )
         labels = [Labels.from_bank(bank) for bank in banks]
         console.print(f"fitting on {len(fit)} starts, {config.updates} updates ...")
         alignment = Alignment(config).fit(fit, labels[0]).calibrate(calibration, labels[1])
@@ -54,9 +55,8 @@ class FitAlignment:
         report, gate = alignment.report, alignment.gate
         assert report is not None
         assert gate is not None
-        mix = ", ".join(
-            f"{w:g} {n}" for w, n in zip(report.fusion.weights, config.base, strict=True)
-        )
+        voices = (*config.base, *(f"crowd of {name}" for name in config.crowd))
+        mix = ", ".join(f"{w:g} {n}" for w, n in zip(report.fusion.weights, voices, strict=False))
         console.print(f"{report.starts} starts taught, {report.skipped} of one class did not")
         console.print(f"base score: {mix}; gate opens above {gate.threshold:.4g}")
         console.print(f"{self.out}")

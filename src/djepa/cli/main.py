@@ -7,6 +7,7 @@ from typing import Annotated
 
 import tyro
 
+from djepa.cli.audit import Audit
 from djepa.cli.bench import Bench
 from djepa.cli.check import Check
 from djepa.cli.collect import Collect
@@ -20,6 +21,7 @@ from djepa.cli.quality import Quality
 from djepa.cli.show import Show
 from djepa.cli.simulate import Simulate
 from djepa.cli.stats import Stats
+from djepa.cli.study import RunStudy
 from djepa.cli.train import Train
 from djepa.errors import DjepaError
 
@@ -32,10 +34,12 @@ Command = (
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Predict, tyro.conf.subcommand("predict")]
     | Annotated[Quality, tyro.conf.subcommand("quality")]
+    | Annotated[Audit, tyro.conf.subcommand("audit")]
     | Annotated[FitAlignment, tyro.conf.subcommand("fit")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Decide, tyro.conf.subcommand("decide")]
     | Annotated[Export, tyro.conf.subcommand("export")]
+    | Annotated[RunStudy, tyro.conf.subcommand("study")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Info, tyro.conf.subcommand("info")]
 )
@@ -48,10 +52,12 @@ NAMES = (
     "train",
     "predict",
     "quality",
+    "audit",
     "fit",
     "compare",
     "decide",
     "export",
+    "study",
     "bench",
     "info",
 )

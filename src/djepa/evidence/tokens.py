@@ -13,7 +13,7 @@ from djepa.errors import DjepaError, unknown_name
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import ordinal_ranks
 
-EXTRAS = ("gap", "density", "agreement")
+EXTRAS = ("gap", "log", "density", "agreement")
 NEIGHBOURS = 8
 
 
@@ -100,4 +100,11 @@ def _agreement(evidence: Evidence, tokens: Tokens) -> Tensor:
     return torch.stack([ranks.amin(-1), ranks.amax(-1)], dim=-1)
 
 
-_EXTRA = {"gap": _gap, "density": _density, "agreement": _agreement}
+def _log(evidence: Evidence, tokens: Tokens) -> Tensor:
+    """How many times worse than the pool's best, as a logarithm."""
+    at = [evidence.names.index(name) for name in tokens.ranked]
+    logs = evidence.costs[..., at].double().clamp(min=1e-12).log()
+    return (logs - logs.amin(1, keepdim=True)).float()
+
+
+_EXTRA = {"gap": _gap, "log": _log, "density": _density, "agreement": _agreement}

@@ -24,6 +24,20 @@ def realize(futures: Tensor, goal: Tensor, score: Tensor, ids: Tensor) -> Tensor
     would read another order.
     """
     _check(futures, goal, score, ids)
+    lifted, told = lift(futures, goal, score, ids)
+    if not told.all():
+        raise DjepaError(
+            f"{ids.shape[1]} ranks cannot be told apart in {futures.dtype} around these goals. "
+            "Store the lifted futures in float32."
+        )
+    return lifted
+
+
+def lift(futures: Tensor, goal: Tensor, score: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """As `realize`, unchecked: lifted futures, and (N,) bool whether they tell the order.
+
+    The host waits for nothing, so that a CUDA graph can record it.
+    """
     K = ids.shape[1]
     place = strict_ranks(score, ids)
     away = futures[:, :, -1].double() - goal.double()[:, None]
@@ -33,12 +47,7 @@ def realize(futures: Tensor, goal: Tensor, score: Tensor, ids: Tensor) -> Tensor
     last = goal.double()[:, None] + radius * unit
     lifted = torch.cat([futures[:, :, :-1], last[:, :, None].to(futures.dtype)], dim=2)
     read = native_distance(lifted, goal).gather(1, place.argsort(dim=1))
-    if not (read.diff(dim=1) > 0).all():  # strictly, so that any way to break ties will do
-        raise DjepaError(
-            f"{K} ranks cannot be told apart in {futures.dtype} around these goals. "
-            "Store the lifted futures in float32."
-        )
-    return lifted
+    return lifted, (read.diff(dim=1) > 0).all(1)  # strictly: any way to break ties will do
 
 
 def native_distance(futures: Tensor, goal: Tensor) -> Tensor:

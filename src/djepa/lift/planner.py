@@ -45,7 +45,7 @@ class Planner:
     def __init__(
         self, geometries: Mapping[str, Geometry], alignment: Alignment, lifted: str
     ) -> None:
-        needed = {*alignment.config.dense, *alignment.config.ranked, *alignment.config.base}
+        needed = set(alignment.config.geometries)
         missing = sorted((needed | {lifted}) - geometries.keys())
         if missing:
             raise DjepaError(f"The planner needs the geometries {', '.join(missing)} too.")
@@ -60,8 +60,9 @@ class Planner:
         candidates: Tensor,
         ids: Tensor,
         proprio: Tensor | None = None,
+        lift: bool = True,
     ) -> Plan:
-        """Choose among candidates.
+        """Choose among candidates, and unless told otherwise write the order into the futures.
 
         Frames (N, 3, px, px, 3) and (N, px, px, 3) uint8, history (N, 10, A), candidates
         (N, K, H, A), IDs (N, K); proprioception (N, 4, 4) of the three frames and of the goal, for
@@ -76,7 +77,7 @@ class Planner:
             goal = geometry.encode(goal_frame, proprio[:, 3])
             futures = geometry.rollout(z, history, candidates)
             costs[name] = geometry.native_cost(futures, goal)  # before anything is rounded
-            if name in self.alignment.config.dense:
+            if name in self.alignment.config.latents:
                 ends[name], goals[name] = futures[:, :, -1].half(), goal.half()
             if name == self.lifted:
                 kept = futures.half(), goal.half()
@@ -84,7 +85,7 @@ class Planner:
         names = [str(i) for i in range(len(ids))]
         evidence = Evidence.from_arrays(names, ids, costs, ends, goals)
         decision = self.alignment.decide(evidence)
-        lifted = realize(*kept, decision.final, ids)
+        lifted = realize(*kept, decision.final, ids) if lift else kept[0]
         return Plan(decision.choice, decision.order, decision, lifted, kept[1])
 
     @torch.inference_mode()

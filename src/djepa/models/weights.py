@@ -22,6 +22,7 @@ from djepa.files import to_json, write_atomically
 from djepa.models.kinds import Model, get_kind
 from djepa.models.tdjepa import TDJEPA, PlanningCost
 
+CUDA_CHUNKS = 8  # a GPU takes so many times more candidates at once: launches are what takes time
 FORMAT, VERSION = "djepa-geometry", 1
 SHIPPED = Path(__file__).parents[1] / "weights"
 KEPT_WIDE = ("running_mean", "running_var", "num_batches_tracked", "_mean", "_std")
@@ -60,6 +61,8 @@ def load_geometry(where: str | Path, device: str | torch.device = "cpu") -> Mode
         model.load_state_dict({name: _widen(tensor) for name, tensor in tensors.items()})
     except (RuntimeError, ValueError) as error:
         raise DjepaError(f"{folder}: the tensors do not fit the configuration ({error}).") from None
+    if torch.device(device).type == "cuda":
+        model.chunk *= CUDA_CHUNKS
     return model.eval().requires_grad_(False).to(device)
 
 

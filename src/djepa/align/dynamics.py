@@ -1,0 +1,86 @@
+"""The sceptic's control of plasticity: the same data and parameters, no decision in the objective.
+
+    L_dyn = mean over candidates and blocks of |ẑ - z|²        z: latents of the executed states
+
+If what executed candidates teach about motion alone is as good as what their outcomes teach about
+decisions, alignment has shown nothing. Calibration starts choose the checkpoint by the same error;
+whether a candidate succeeded is never read.
+
+Legend: N starts, K candidates, B blocks of five controls, D latent.
+"""
+
+import copy
+from dataclasses import asdict
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from djepa.align.plastic import Patch, base_hash, latent_change
+from djepa.align.plastic_fit import (
+    Checkpoint,
+    Encoded,
+    PlasticConfig,
+    Report,
+    Trial,
+    descend,
+    futures_of,
+)
+from djepa.bank.read import Bank
+from djepa.errors import DjepaError
+from djepa.models.lewm import LeWM
+from djepa.models.predict import encode_states
+
+
+def realised(model: LeWM, bank: Bank, rows: list[int], device: str | torch.device) -> Tensor:
+    """(N, K, B, D) latents of the states that execution went through, every fifth control."""
+    shape, states = bank.world().shape, bank.outcomes.states[np.asarray(rows)]
+    if not bank.outcomes.observed[np.asarray(rows)].all():
+        raise DjepaError("Dynamics fine-tuning needs pools of which every candidate was executed.")
+    parts = [encode_states(model, shape, torch.from_numpy(s).to(device)) for s in states]
+    return torch.stack(parts).clone()  # a clone leaves inference mode
+
+
+def fine_tune(
+    model: LeWM,
+    fitting: tuple[Encoded, Tensor],
+    calibration: tuple[Encoded, Tensor],
+    config: PlasticConfig | None = None,
+    report: Report = lambda checkpoint: None,
+) -> Patch:
+    """The patch with the smallest error on calibration starts, over rates and checkpoints."""
+    c, (starts, targets) = config or PlasticConfig(), fitting
+    frozen = copy.deepcopy(model).eval()
+    before = _futures(frozen, calibration[0], c.batch)
+    trials: list[Trial] = []
+    for rate in sorted(c.rates):
+        student = copy.deepcopy(frozen)
+
+        def loss_of(rows: Tensor, student: LeWM = student) -> Tensor:
+            return (futures_of(student, starts.rows(rows)) - targets[rows]).square().mean()
+
+        def judge(
+            update: int, loss: float | None, student: LeWM = student, rate: float = rate
+        ) -> Checkpoint:
+            after = _futures(student, calibration[0], c.batch)
+            error = (after - calibration[1]).square().mean()
+            change = latent_change(after[:, :, -1], before[:, :, -1]).mean()
+            return Checkpoint(rate, update, loss, 0, float(change), float(error))
+
+        for trial in descend(student, len(starts), rate, c, loss_of, judge):
+            trials.append(trial)
+            report(trial[0])
+    chosen, tensors = min(trials, key=lambda trial: trial[0].error or 0.0)
+    card = {
+        "config": asdict(c),
+        "starts": len(starts),
+        "chosen": chosen._asdict(),
+        "checkpoints": [checkpoint._asdict() for checkpoint, _ in trials],
+    }
+    return Patch(model.name, base_hash(model), tensors, card)
+
+
+@torch.no_grad()
+def _futures(model: LeWM, starts: Encoded, batch: int) -> Tensor:
+    rows = torch.arange(len(starts)).split(batch)
+    return torch.cat([futures_of(model, starts.rows(at)) for at in rows])

@@ -1,0 +1,1 @@
+"""Where a model's order of candidates contradicts what execution showed."""

@@ -1,0 +1,57 @@
+"""The audit of a geometry on a bank: stored predictions against recorded outcomes.
+
+Legend: N starts, K candidates, D latent.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from djepa.audit.gap import audit
+from djepa.audit.result import Audit
+from djepa.bank.read import Bank
+from djepa.errors import DjepaError
+from djepa.models.predict import encode_states
+from djepa.models.predictions import read_predictions
+from djepa.models.protocol import Geometry
+from djepa.models.weights import load_geometry, weights_hash
+
+
+def audit_bank(bank: Bank, geometry: str, device: str = "cpu", realised: bool = True) -> Audit:
+    """`geometry` is a shipped name or a folder of weights.
+
+    Without realised costs nothing is encoded, no weights are needed, and `geometry` may be any
+    name that the bank has predictions of.
+    """
+    if not bank.outcomes.observed.all():
+        raise DjepaError(f"{bank.path} has candidates that were not executed: nothing to audit.")
+    model = load_geometry(geometry, device) if realised else None
+    name = model.name if model else geometry
+    held, truth = read_predictions(bank, name), None
+    if model:
+        if held.weights != weights_hash(geometry):
+            raise DjepaError(
+                f"{bank.path / 'evidence' / name} was predicted with other weights than "
+                f"'{geometry}'. Name those, or remove the folder and predict again."
+            )
+        truth = realised_costs(model, bank, device)
+    return audit(name, held.cost, bank.decisions.candidate_ids, bank.outcomes.success, truth)
+
+
+@torch.no_grad()
+def realised_costs(
+    geometry: Geometry, bank: Bank, device: str = "cpu", batch: int = 32
+) -> npt.NDArray[np.float32]:
+    """The native cost of what execution showed: (N, K), final states encoded and not predicted.
+
+    c(E(s_H), E(g)) for the last state s_H of every candidate and the goal g, `batch` starts at
+    a time.
+    """
+    shape, parts = bank.world().shape, []
+    for begin in range(0, len(bank), batch):
+        rows = slice(begin, begin + batch)
+        ends = torch.from_numpy(bank.outcomes.states[rows][:, :, -1:]).to(device)
+        goals = torch.from_numpy(bank.decisions.goal[rows]).to(device)
+        z = encode_states(geometry, shape, ends), encode_states(geometry, shape, goals)
+        parts.append(geometry.native_cost(*z).float().cpu().numpy())
+    return np.concatenate(parts)

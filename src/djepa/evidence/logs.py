@@ -1,0 +1,123 @@
+"""A base score that keeps magnitudes: logarithms of costs, mixed by maximum likelihood.
+
+    ℓ_i^m = log c_i^m - min_j log c_j^m          how many times worse than the pool's best
+    b_i   = T Σ_m w_m ℓ_i^m,   w ≥ 0
+    w     = argmin  mean over starts of -log Σ_{y_i = 1} softmax(-b / T)_i  +  λ |w|²
+
+Ranks forget by how much one candidate is better than the next; ratios of costs do not, and like
+ranks they know no unit. softmax(-b / T) is then a probability that was fitted to outcomes, with the
+temperature T of the operator's own objective. The crowd may be a further voice: the logarithm of
+the consensus distance. Whether it is, five folds of the fitting starts decide.
+
+Legend: N starts, K candidates, M voices.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from djepa.errors import DjepaError
+from djepa.evidence.evidence import Evidence
+from djepa.evidence.ranks import best
+from djepa.evidence.tokens import consensus
+
+TEMPERATURE, RIDGE, FOLDS, LEAST = 0.05, 1e-4, 5, 1e-12
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LogMixture:
+    """Weights of the voices, and what folds of the fitting starts say of them."""
+
+    names: tuple[str, ...]  # geometries whose costs speak
+    crowd: tuple[str, ...]  # geometries whose consensus distances do
+    weights: tuple[float, ...]  # of all of them
+    successes: int  # of the fitting starts
+    held_out: int  # of the fitting starts, each judged by weights of the other folds
+
+    def __call__(self, evidence: Evidence) -> Tensor:
+        """(N, K) float64 base score, the pool's lowest near 0; the same in any pool order."""
+        return mix(voices(evidence, self.names, self.crowd), self.weights)
+
+
+def voices(evidence: Evidence, names: Sequence[str], crowd: Sequence[str] = ()) -> Tensor:
+    """(N, K, M) float64: ℓ of every geometry, then of every crowd."""
+    at = [evidence.names.index(name) for name in names]
+    spoken = [evidence.costs[..., m] for m in at] + [consensus(evidence, name) for name in crowd]
+    if any((cost < 0).any() for cost in spoken):
+        raise DjepaError("Logarithms need costs that are not negative. Mix ranks instead.")
+    logs = torch.stack(spoken, dim=-1).clamp(min=LEAST).log()
+    return logs - logs.amin(1, keepdim=True)
+
+
+def mix(spoken: Tensor, weights: Sequence[float]) -> Tensor:
+    """(N, K, M) voices -> (N, K) base score; 12 decimals, so that order of adding breaks no tie."""
+    score = torch.zeros(spoken.shape[:-1], dtype=torch.float64, device=spoken.device)
+    for m, weight in enumerate(weights):
+        score = score + TEMPERATURE * weight * spoken[..., m]
+    return score.round(decimals=12)
+
+
+def fit_logs(
+    evidence: Evidence,
+    success: Tensor,
+    observed: Tensor,
+    names: Sequence[str],
+    crowd: Sequence[str] = (),
+) -> LogMixture:
+    """The likeliest weights, without the crowd and with it; the better by folds, then the first."""
+    options = [()] if not crowd else [(), tuple(crowd)]
+    found = [_fit(evidence, success, observed, tuple(names), extra) for extra in options]
+    return max(found, key=lambda mixture: mixture.held_out)
+
+
+def _fit(
+    evidence: Evidence,
+    success: Tensor,
+    observed: Tensor,
+    names: tuple[str, ...],
+    crowd: tuple[str, ...],
+) -> LogMixture:
+    spoken, ids = voices(evidence, names, crowd), evidence.ids
+    fold = torch.arange(len(ids), device=ids.device) % FOLDS
+
+    def judge(weights: Sequence[float], rows: Tensor) -> int:
+        score = mix(spoken[rows], weights).masked_fill(~observed[rows], torch.inf)
+        at = best(score, ids[rows])[:, None]
+        return int((success & observed)[rows].gather(1, at).sum())
+
+    held_out = 0
+    for k in range(FOLDS):
+        rest = fold != k
+        if rest.any() and not rest.all():
+            held_out += judge(likeliest(spoken[rest], success[rest], observed[rest]), ~rest)
+    weights = likeliest(spoken, success, observed)
+    return LogMixture(names, crowd, weights, judge(weights, fold >= 0), held_out)
+
+
+def likeliest(spoken: Tensor, success: Tensor, observed: Tensor) -> tuple[float, ...]:
+    """(N, K, M) voices and outcomes -> M weights, by a convex descent in float64."""
+    good = success & observed
+    mixed = good.any(1) & (~success & observed).any(1)
+    x, won, seen = (t[mixed] for t in (spoken, good, observed))
+    if not len(x):
+        return (1.0,) * spoken.shape[-1]
+
+    def loss(weights: Floats) -> tuple[float, Floats]:
+        w = torch.from_numpy(weights).to(x.device).requires_grad_()
+        logits = -(x @ w).masked_fill(~seen, torch.inf)
+        mass = logits.logsumexp(1) - logits.masked_fill(~won, -torch.inf).logsumexp(1)
+        total = mass.mean() + RIDGE * w.square().sum()
+        total.backward()
+        assert w.grad is not None
+        return total.item(), w.grad.cpu().numpy()
+
+    M = spoken.shape[-1]
+    with torch.enable_grad():
+        found = minimize(loss, np.ones(M), jac=True, method="L-BFGS-B", bounds=[(0, None)] * M)
+    return tuple(round(float(w), 9) for w in found.x)

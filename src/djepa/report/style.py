@@ -1,0 +1,162 @@
+"""One look for all figures: colours that any eye can tell apart, little ink, the same bytes again.
+
+Every figure is written three times: PNG, SVG, and the numbers it shows as CSV.
+"""
+
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from djepa.errors import DjepaError, MissingExtraError
+from djepa.evaluate.paired import bootstrap
+from djepa.files import naming, write_atomically
+from djepa.report.tables import csv_text
+
+ByShortlist = Mapping[str, Mapping[int, npt.ArrayLike]]  # model -> shortlist size -> (N,) by start
+# Okabe and Ito; their yellow is left out because it is lost on a light page.
+BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
+PURPLE, SKY, INK = "#CC79A7", "#56B4E9", "#212529"
+SOFT, LINE, PALE = "#6C727A", "#E4E5E7", "#C9CDD2"
+CYCLE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)
+MARKERS = ("o", "s", "D", "^", "v", "P", "X")
+OWN = {  # a method looks the same in every figure
+    "lewm": BLUE,
+    "tdjepa": ORANGE,
+    "jepawm": GREEN,
+    "dinowm": PURPLE,
+    "D-JEPA": VERMILION,
+    "fusion, four": INK,
+    "relational": SKY,
+}
+OURS, YARDSTICKS = "D-JEPA", ("oracle", "random")  # the one that stands out, those that recede
+COLUMN, PAGE = 3.4, 6.8  # inches: one column of a two-column page, and its whole width
+DPI = 200
+RC = {
+    "svg.hashsalt": "djepa",
+    "svg.fonttype": "path",
+    "font.family": "DejaVu Sans",  # comes with matplotlib
+    "font.size": 7.5,
+    "axes.titlesize": 8,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 7.5,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": SOFT,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.facecolor": "white",
+    "grid.color": LINE,
+    "grid.linewidth": 0.6,
+    "figure.facecolor": "white",
+    "legend.frameon": False,
+    "legend.fontsize": 7,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 4,
+    "text.color": INK,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+}
+
+
+@contextmanager
+def canvas(width: float, height: float) -> Iterator[Any]:
+    """A matplotlib figure of so many inches in this style; save it before leaving."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure  # not pyplot: it would look for a display
+    except ImportError:
+        raise MissingExtraError("A figure", "report") from None
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # nobody's own settings
+        matplotlib.rcParams.update(RC)
+        yield Figure(figsize=(width, height), dpi=DPI, layout="constrained")
+
+
+def save(
+    figure: Any, stem: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]
+) -> list[Path]:
+    """Write stem.png, stem.svg and the numbers as stem.csv; no date and no version in them."""
+    stem = Path(stem)
+    with naming(stem):
+        stem.parent.mkdir(parents=True, exist_ok=True)
+    silent = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+    paths = []
+    for kind, metadata in silent.items():
+        data = io.BytesIO()
+        figure.savefig(data, format=kind, dpi=DPI, metadata=metadata)
+        paths.append(stem.with_name(f"{stem.name}.{kind}"))
+        write_atomically(paths[-1], data.getvalue())
+    paths.append(stem.with_name(f"{stem.name}.csv"))
+    write_atomically(paths[-1], csv_text(header, rows).encode())
+    return paths
+
+
+def looks(names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Name -> colour and marker: a method's own where it has one, else the next that is free."""
+    listed = list(names)
+    if not listed:
+        raise DjepaError("A figure needs something to show.")
+    own = {name: OWN[_short(name)] for name in listed if _short(name) in OWN}
+    free = [colour for colour in CYCLE if colour not in own.values()] or list(CYCLE)
+    others = [name for name in listed if name not in own]
+    own |= {name: free[i % len(free)] for i, name in enumerate(others)}
+    return {
+        name: {"color": own[name], "marker": MARKERS[i % len(MARKERS)]}
+        for i, name in enumerate(listed)
+    }
+
+
+def bar_colour(name: str) -> str:
+    """Bars are told apart by their labels: ours stands out, yardsticks recede, others are even."""
+    if name.startswith(OURS):
+        return VERMILION
+    return PALE if name in YARDSTICKS else SKY
+
+
+def legend_beneath(figure: Any, axes: Any, columns: int = 4) -> None:
+    """One legend for the whole figure, beneath everything, so that it covers nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)))
+
+
+def sizes_of(of: Mapping[str, Mapping[int, Any]]) -> list[int]:
+    """The shortlist or budget sizes, largest first; all series must have the same."""
+    kinds = {tuple(sorted(by, reverse=True)) for by in of.values()}
+    if len(kinds) != 1 or not next(iter(kinds)):
+        raise DjepaError(f"All series need values at the same sizes, got {sorted(kinds)}.")
+    return list(kinds.pop())
+
+
+def mean_of(values: npt.ArrayLike) -> tuple[float, float, float, int]:
+    """Mean, 95 % interval of resampled starts, and their number."""
+    many = np.atleast_1d(np.asarray(values, float))
+    if not many.size or not np.isfinite(many).all():
+        raise DjepaError("A mean over starts needs numbers, got none or one that is not finite.")
+    return float(many.mean()), *bootstrap(many), many.size
+
+
+def log_ticks(axes: Any, sizes: Sequence[int]) -> None:
+    """A logarithmic axis with a tick at each of these and nowhere else."""
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(list(sizes), [str(size) for size in sizes])
+    axes.set_xticks([], minor=True)
+
+
+def _short(name: str) -> str:
+    """`native lewm` and `lewm` look alike."""
+    return name.removeprefix("native ")

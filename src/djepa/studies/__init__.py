@@ -1,0 +1,1 @@
+"""Studies: what is run to answer the questions the paper asks, and what the paper answers."""

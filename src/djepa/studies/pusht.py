@@ -1,0 +1,215 @@
+"""The PushT study: which populations, pools, methods and measures, as a list of stages.
+
+FOLDER/
+  study.json           what it is; another study's folder is refused
+  banks/POOLS/...      fit, confirmation, and where there are such, audit and development starts
+  fits/POOLS/...       fusions, alignments, patches
+  rows/POOLS.csv.gz    one row per method and start; the tables are made from these alone
+  audit.json budget.json lifting.json deployment.json learning.json inspector/POOLS.json
+  tables/ figures/ report.html
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from djepa.align.methods import Population
+from djepa.align.presets import FOUR, PAIR
+from djepa.align.suite import Suite, fit_suite, load_suite, unseen
+from djepa.audit.bank import audit_bank
+from djepa.bank.read import Bank
+from djepa.errors import unknown_name
+from djepa.evaluate.rows import write_rows
+from djepa.files import to_json, write_atomically
+from djepa.rollout.engine import Engine
+from djepa.studies.decisions import decide_all, rows_of, yardsticks
+from djepa.studies.deployment import deployment
+from djepa.studies.inspection import inspection
+from djepa.studies.measures import SEEDS, budgets, learning_curve, lifting
+from djepa.studies.populations import (
+    Place,
+    fit_adapted,
+    foresee,
+    foresee_adapted,
+    gather,
+    load,
+)
+from djepa.studies.stages import Say, Stage
+
+POOLS = ("reference", "decoy", "planner")
+BUDGETED = ("native lewm", "native tdjepa", "fusion, two", "relational", "fusion, four", "D-JEPA")
+LIFTED = ("relational", "D-JEPA")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many starts; every population has identities of its own."""
+
+    fit: int  # relations
+    calibration: int
+    plastic: tuple[int, int]  # fitting and calibration starts of patches, of the same bank; or 0
+    audit: int
+    confirmation: int
+    curve: tuple[int, ...] = ()  # fitting starts of the learning curve
+    repeats: int = 10  # of every latency
+    shipped: bool = False  # take what comes with the package instead of fitting
+
+
+PRESETS = {
+    "quick": Sizes(96, 32, (0, 0), 48, 64, repeats=3, shipped=True),
+    "paper": Sizes(448, 64, (384, 128), 96, 512),
+    "large": Sizes(4096, 512, (384, 128), 512, 2048, (448, 1024, 2048, 4096)),
+}
+
+
+@dataclass(frozen=True)
+class Study:
+    """One run of it."""
+
+    place: Place
+    sizes: Sizes
+    pools: tuple[str, ...] = POOLS
+
+    def stages(self) -> list[Stage]:
+        """In order; each needs only files of those before it."""
+        out = self.place.out
+        each = [
+            (f"collect {p}", out / "banks" / p / "collected.json", self._collect, p)
+            for p in self.pools
+        ]
+        each += [
+            (f"predict {p}", out / "banks" / p / "predicted.json", self._predict, p)
+            for p in self.pools
+        ]
+        each += [(f"fit {p}", out / "fits" / p / "fitted.json", self._fit, p) for p in self.pools]
+        each += [(f"decide {p}", out / "rows" / f"{p}.csv.gz", self._decide, p) for p in self.pools]
+        found = [Stage(name, makes, _bound(run, p)) for name, makes, run, p in each]
+        if "reference" in self.pools:
+            found.append(Stage("audit", out / "audit.json", self._audit))
+        if self.sizes.curve:
+            found += [
+                Stage(f"learn {p}", out / "learning" / f"{p}.json", _bound(self._curve, p))
+                for p in self.pools
+            ]
+        return found
+
+    def populations(self, pools: str) -> dict[str, int]:
+        """Name -> starts, of one kind of pools."""
+        s = self.sizes
+        found = {"fit": max(s.fit + s.calibration, sum(s.plastic)), "confirmation": s.confirmation}
+        if pools == "reference":
+            found["audit"] = s.audit
+        if s.shipped and pools != "reference":
+            del found["fit"]
+        return found
+
+    def bank(self, pools: str, population: str) -> Bank:
+        """One of the banks."""
+        return Bank(self.place.bank(pools, population))
+
+    def suite(self, pools: str) -> Suite:
+        """What was fitted."""
+        return load_suite(self.place.fits(pools))
+
+    def _collect(self, pools: str, say: Say) -> None:
+        hashes = {}
+        for name, starts in self.populations(pools).items():
+            say(f"  {starts} starts, {name}")
+            hashes[name] = gather(self.place, pools, name, starts).hash
+        _keep(self.place.out / "banks" / pools / "collected.json", hashes)
+
+    def _predict(self, pools: str, say: Say) -> None:
+        for name in self.populations(pools):
+            say(f"  {name}")
+            few = self.sizes.shipped and name == "fit"
+            foresee(self.place, self.bank(pools, name), PAIR if few else FOUR)
+        _keep(self.place.out / "banks" / pools / "predicted.json", {"geometries": FOUR})
+
+    def _fit(self, pools: str, say: Say) -> None:
+        bank, s = self.bank(pools, "fit"), self.sizes
+        if sum(s.plastic):
+            say("  patches of TD-JEPA: by decisions, by dynamics alone")
+            fit_adapted(self.place, pools, bank, s.plastic, say)
+            foresee_adapted(self.place, bank, pools)
+        fit, calibration = self._parts(load(self.place, bank, s.fit + s.calibration))
+        card = {"bank": bank.hash, "fit": s.fit, "calibration": s.calibration, "pools": pools}
+        fit_suite(
+            self.place.fits(pools), fit, calibration, card, lambda line: say(f"  fitting {line}")
+        )
+        _keep(self.place.fits(pools) / "fitted.json", card)
+
+    def _parts(self, whole: Population) -> tuple[Population, Population]:
+        """The fitting and the calibration starts of relations."""
+        s, device = self.sizes, whole.evidence.ids.device
+        first = torch.arange(s.fit, device=device)
+        then = torch.arange(s.fit, s.fit + s.calibration, device=device)
+        return whole.rows(first), whole.rows(then)
+
+    def _decide(self, pools: str, say: Say) -> None:
+        bank = self.bank(pools, "confirmation")
+        foresee_adapted(self.place, bank, pools)
+        test, suite = load(self.place, bank), self.suite(pools)
+        unseen(self.place.fits(pools), test.evidence)
+        methods = suite.choosers(test.evidence.names)
+        choices = decide_all(methods, test)
+        out = self.place.out
+        say("  budgets")
+        some = {name: methods[name] for name in BUDGETED if name in methods}
+        _keep(out / "budget" / f"{pools}.json", budgets(some, test, SEEDS))
+        say("  lifting, latency, inspection")
+        lifted = {n: lifting(choices[n], test.evidence, bank) for n in LIFTED if n in choices}
+        _keep(out / "lifting" / f"{pools}.json", lifted)
+        if pools == "reference":
+            _keep(out / "deployment.json", deployment(self.place, suite, bank, self.sizes.repeats))
+        rulers = yardsticks(bank, test, self.place.device)
+        _keep(out / "inspector" / f"{pools}.json", inspection(bank, test, choices, pools))
+        write_rows(
+            out / "rows" / f"{pools}.csv.gz",
+            rows_of({**choices, **rulers}, test, bank, pools, suite.hashes),
+        )
+
+    def _audit(self, say: Say) -> None:
+        bank = self.bank("reference", "audit")
+        found = [audit_bank(bank, name, self.place.device).as_dict(each=True) for name in FOUR]
+        _keep(self.place.out / "audit.json", found)
+
+    def _curve(self, pools: str, say: Say) -> None:
+        starts = self.sizes.fit + self.sizes.calibration
+        fit, calibration = self._parts(load(self.place, self.bank(pools, "fit"), starts))
+        test = load(self.place, self.bank(pools, "confirmation"))
+        found = learning_curve(fit, calibration, test, self.sizes.curve, say)
+        _keep(self.place.out / "learning" / f"{pools}.json", found)
+
+
+def new_study(
+    out: Path, preset: str, engine: Engine, device: str, seed: int, pools: tuple[str, ...] = POOLS
+) -> Study:
+    """A study of a preset, its folder claimed."""
+    from djepa.studies.stages import claim
+
+    if preset not in PRESETS:
+        raise unknown_name("preset", preset, PRESETS)
+    for name in pools:
+        if name not in POOLS:
+            raise unknown_name("pools", name, POOLS)
+    sizes = PRESETS[preset]
+    claim(out, {"study": "pusht", "preset": preset, "seed": seed, "sizes": asdict(sizes)})
+    return Study(Place(out, engine, device, seed), sizes, pools)
+
+
+def _bound(run: Callable[[str, Say], None], pools: str) -> Callable[[Say], None]:
+    return lambda say: run(pools, say)
+
+
+def _keep(path: Path, value: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, to_json(value).encode())
+
+
+def held(path: Path) -> Any:
+    """What a stage left."""
+    return json.loads(path.read_text())
