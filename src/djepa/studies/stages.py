@@ -54,5 +54,6 @@ def claim(folder: Path, config: Mapping[str, Any]) -> None:
             f"{folder} holds a study with another {', '.join(odd) or 'configuration'}. "
             "Choose another --out, or remove it."
         )
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, text.encode())
+    if not path.exists():  # several processes may run different pools of one study
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.encode())
