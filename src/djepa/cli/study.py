@@ -45,5 +45,5 @@ class RunStudy:
             raise unknown_name("study", self.study, ["pusht"])
         engine = get_engine(self.engine, self.workers, None)
         study = new_study(self.out, self.preset, engine, self.device, self.seed, self.pools)
-        run_stages(study.stages(), lambda line: console.print(line), self.until)
+        run_stages([*study.stages(), *study.writing()], console.print, self.until)
         return 0

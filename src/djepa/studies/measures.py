@@ -90,20 +90,38 @@ def learning_curve(
     return rows
 
 
-def lifting(choice: Choice, evidence: Evidence, bank: Bank, name: str = "tdjepa") -> dict[str, Any]:
-    """Write a decision into stored futures and read it back by native distance alone."""
+def lifting(
+    choice: Choice, evidence: Evidence, bank: Bank, name: str = "tdjepa"
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Write a decision into stored futures and read it back by native distance alone.
+
+    What was recovered; and arrays to draw: (N, K) ranks before, wanted and after, and the last
+    latents (K, D) of the first start whose choice the lift changes, before and after, its goal.
+    """
     held = read_predictions(bank, name)
     assert held.futures is not None
     futures, goal = torch.from_numpy(held.futures), torch.from_numpy(held.goal)
     score, ids = choice.score.cpu(), evidence.ids.cpu()
     wanted = strict_ranks(score, ids)
+    parts = zip(*(x.split(64) for x in (futures, goal, score, ids)), strict=True)
     found = torch.cat(
-        [
-            strict_ranks(native_distance(realize(f, g, s, i), g), i)
-            for f, g, s, i in zip(*(x.split(64) for x in (futures, goal, score, ids)), strict=True)
-        ]
+        [strict_ranks(native_distance(realize(*part), part[1]), part[3]) for part in parts]
     )
     first = found.gather(1, choice.position.cpu()[:, None])[:, 0] == 0
+    before = strict_ranks(native_distance(futures, goal), ids)
+    changed = (before.argmin(1) != choice.position.cpu()).nonzero().flatten().tolist() or [0]
+    at = slice(changed[0], changed[0] + 1)
+    lifted = realize(futures[at], goal[at], score[at], ids[at])[0, :, -1]
+    few = slice(0, 256)
+    drawn = {
+        "before": before[few].numpy().astype(np.int32),
+        "wanted": wanted[few].numpy().astype(np.int32),
+        "after": found[few].numpy().astype(np.int32),
+        "original": futures[at][0, :, -1].numpy(),
+        "lifted": lifted.numpy(),
+        "goal": goal[at][0].numpy(),
+        "chosen": np.array([before[at].argmin(), choice.position[at].item()]),
+    }
     return {
         "geometry": name,
         "precision": str(futures.dtype).removeprefix("torch."),
@@ -111,7 +129,7 @@ def lifting(choice: Choice, evidence: Evidence, bank: Bank, name: str = "tdjepa"
         "ranks": ids.numel(),
         "ranks_recovered": int((found == wanted).sum()),
         "choices_recovered": int(first.sum()),
-    }
+    }, drawn
 
 
 def frames_of(bank: Bank, image: int, device: str) -> tuple[Tensor, ...]:

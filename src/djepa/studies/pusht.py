@@ -10,20 +10,25 @@ FOLDER/
 """
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.numpy import save
 
-from djepa.align.methods import Population
-from djepa.align.presets import FOUR, PAIR
+from djepa.align.labels import Labels
+from djepa.align.methods import Population, aligned, fit_aligned
+from djepa.align.presets import FOUR, PAIR, SUITE
+from djepa.align.store import load_alignment, save_alignment
 from djepa.align.suite import Suite, fit_suite, load_suite, unseen
 from djepa.audit.bank import audit_bank
 from djepa.bank.read import Bank
 from djepa.errors import unknown_name
 from djepa.evaluate.rows import write_rows
+from djepa.evidence.evidence import Evidence
 from djepa.files import to_json, write_atomically
 from djepa.rollout.engine import Engine
 from djepa.studies.decisions import decide_all, rows_of, yardsticks
@@ -40,6 +45,8 @@ from djepa.studies.populations import (
 )
 from djepa.studies.stages import Say, Stage
 
+SHIPPED = Path(__file__).parent.parent / "suites" / "pusht"
+HERE = "relational, fitted here"
 POOLS = ("reference", "decoy", "planner")
 BUDGETED = ("native lewm", "native tdjepa", "fusion, two", "relational", "fusion, four", "D-JEPA")
 LIFTED = ("relational", "D-JEPA")
@@ -85,7 +92,8 @@ class Study:
             (f"predict {p}", out / "banks" / p / "predicted.json", self._predict, p)
             for p in self.pools
         ]
-        each += [(f"fit {p}", out / "fits" / p / "fitted.json", self._fit, p) for p in self.pools]
+        fit = self._take if self.sizes.shipped else self._fit
+        each += [(f"fit {p}", out / "fits" / p / "fitted.json", fit, p) for p in self.pools]
         each += [(f"decide {p}", out / "rows" / f"{p}.csv.gz", self._decide, p) for p in self.pools]
         found = [Stage(name, makes, _bound(run, p)) for name, makes, run, p in each]
         if "reference" in self.pools:
@@ -96,6 +104,19 @@ class Study:
                 for p in self.pools
             ]
         return found
+
+    def writing(self) -> list[Stage]:
+        """What is made of the files that the others leave."""
+        from djepa.studies.draw import draw_figures
+        from djepa.studies.pages import write_report
+        from djepa.studies.write import Results, write_tables
+
+        results = Results(out := self.place.out)
+        return [
+            Stage("tables", out / "tables" / "README.md", lambda say: write_tables(results)),
+            Stage("figures", out / "figures" / "README.md", lambda say: draw_figures(results, say)),
+            Stage("page", out / "report.html", lambda say: write_report(results)),
+        ]
 
     def populations(self, pools: str) -> dict[str, int]:
         """Name -> starts, of one kind of pools."""
@@ -142,6 +163,20 @@ class Study:
         )
         _keep(self.place.fits(pools) / "fitted.json", card)
 
+    def _take(self, pools: str, say: Say) -> None:
+        """What comes with the package; and one alignment fitted here, to see it happen."""
+        target = self.place.fits(pools)
+        say("  fusions, alignments and patches that come with the package")
+        shutil.copytree(SHIPPED / pools, target, dirs_exist_ok=True)
+        if pools == "reference" and not (target / HERE / "manifest.json").exists():
+            bank, s = self.bank(pools, "fit"), self.sizes
+            evidence = Evidence.from_bank(bank, PAIR, PAIR)
+            whole = Population(evidence, Labels.from_bank(bank)).to(self.place.device)
+            say(f"  the published operator, on {s.fit} starts of this run")
+            alignment = fit_aligned(SUITE["relational"], *self._parts(whole))
+            save_alignment(alignment, target / HERE, {"bank": bank.hash})
+        _keep(target / "fitted.json", {"shipped": True})
+
     def _parts(self, whole: Population) -> tuple[Population, Population]:
         """The fitting and the calibration starts of relations."""
         s, device = self.sizes, whole.evidence.ids.device
@@ -155,14 +190,19 @@ class Study:
         test, suite = load(self.place, bank), self.suite(pools)
         unseen(self.place.fits(pools), test.evidence)
         methods = suite.choosers(test.evidence.names)
+        if (own := self.place.fits(pools) / HERE).exists():
+            methods[HERE] = aligned(load_alignment(own))
         choices = decide_all(methods, test)
         out = self.place.out
         say("  budgets")
         some = {name: methods[name] for name in BUDGETED if name in methods}
         _keep(out / "budget" / f"{pools}.json", budgets(some, test, SEEDS))
         say("  lifting, latency, inspection")
-        lifted = {n: lifting(choices[n], test.evidence, bank) for n in LIFTED if n in choices}
+        lifted = {}
+        for name in LIFTED:
+            lifted[name], drawn = lifting(choices[name], test.evidence, bank)
         _keep(out / "lifting" / f"{pools}.json", lifted)
+        write_atomically(out / "lifting" / f"{pools}.safetensors", bytes(save(drawn)))
         if pools == "reference":
             _keep(out / "deployment.json", deployment(self.place, suite, bank, self.sizes.repeats))
         rulers = yardsticks(bank, test, self.place.device)

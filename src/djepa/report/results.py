@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from djepa.errors import DjepaError, unknown_name
+from djepa.evaluate import paper
 from djepa.evaluate.intervals import Rate, rate_of
 from djepa.evaluate.paired import RESAMPLES, SEED, paired
 from djepa.evaluate.rows import Row, successes
 from djepa.report.tables import Table
-from djepa.studies import paper
 
 Bools = npt.NDArray[np.bool_]
 Block = tuple[str, str, Sequence[str]]  # title, reference, methods

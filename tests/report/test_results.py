@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from djepa.errors import DjepaError
+from djepa.evaluate import paper
 from djepa.evaluate.intervals import Rate
 from djepa.evaluate.rows import Row
-from djepa.evaluate.tables import (
+from djepa.report.results import (
     Deployment,
     ablation_table,
     across_table,
@@ -17,7 +18,6 @@ from djepa.evaluate.tables import (
     paired_table,
     success_table,
 )
-from djepa.studies import paper
 
 
 def make(pools="reference", eligible=None, **wins):
