@@ -69,7 +69,7 @@ def sha256(data: bytes) -> str:
 
 
 def encode(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """Arrays -> bytes of a shard."""
+    """Arrays -> bytes of a shard; the library would write views in the order of their memory."""
     return bytes(save({name: np.ascontiguousarray(a) for name, a in arrays.items()}))
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
 from djepa.bank.read import Bank
-from djepa.bank.schema import sha256
+from djepa.bank.schema import encode, sha256
 from djepa.errors import DjepaError
 from djepa.files import to_json, write_atomically
 from djepa.models.predict import predict
@@ -103,7 +103,7 @@ def _shard(bank: Bank, geometry: Geometry, rows: slice, device: str, keep: bool)
     }
     if keep:
         arrays["futures"] = p.futures.cpu().numpy().astype(np.float16)
-    return bytes(save(arrays))
+    return encode(arrays)
 
 
 def _claim(folder: Path, head: dict[str, Any]) -> None:

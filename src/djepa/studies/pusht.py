@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.numpy import save
 
 from djepa.align.labels import Labels
 from djepa.align.methods import Population, aligned, fit_aligned
@@ -26,6 +25,7 @@ from djepa.align.store import load_alignment, save_alignment
 from djepa.align.suite import Suite, fit_suite, load_suite, unseen
 from djepa.audit.bank import audit_bank
 from djepa.bank.read import Bank
+from djepa.bank.schema import encode
 from djepa.errors import unknown_name
 from djepa.evaluate.rows import write_rows
 from djepa.evidence.evidence import Evidence
@@ -202,7 +202,7 @@ class Study:
         for name in LIFTED:
             lifted[name], drawn = lifting(choices[name], test.evidence, bank)
         _keep(out / "lifting" / f"{pools}.json", lifted)
-        write_atomically(out / "lifting" / f"{pools}.safetensors", bytes(save(drawn)))
+        write_atomically(out / "lifting" / f"{pools}.safetensors", encode(drawn))
         if pools == "reference":
             _keep(out / "deployment.json", deployment(self.place, suite, bank, self.sizes.repeats))
         rulers = yardsticks(bank, test, self.place.device)
