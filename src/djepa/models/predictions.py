@@ -97,7 +97,7 @@ def read_predictions(bank: Bank, name: str) -> Predictions:
 
 def _shard(bank: Bank, geometry: Geometry, rows: slice, device: str, keep: bool) -> bytes:
     p = predict(geometry, bank.world().shape, bank.decisions, rows, device)
-    arrays = {
+    arrays: dict[str, npt.NDArray[Any]] = {
         "cost": p.cost.cpu().numpy().astype(np.float32),
         "goal": p.goal.cpu().numpy().astype(np.float16),
     }
