@@ -100,10 +100,11 @@ def test_the_quality_table_is_the_recorded_one() -> None:
         assert row.native == np.mean(row.picks)
 
 
-def test_the_geometry_bench_is_the_recorded_one() -> None:
-    recorded = json.loads((ROOT / "docs/results/bench-geometry.json").read_text())["rows"]
+@pytest.mark.parametrize("name", ["bench-geometry", "bench-geometry-gpu"])
+def test_the_geometry_benches_are_the_recorded_ones(name: str) -> None:
+    recorded = json.loads((ROOT / f"docs/results/{name}.json").read_text())["rows"]
     rows = [GeometryRow(**{k: v for k, v in row.items() if k != "ratio"}) for row in recorded]
-    table = between((ROOT / "docs/geometries.md").read_text(), "bench-geometry")
+    table = between((ROOT / "docs/geometries.md").read_text(), name)
     assert table == bench_markdown(rows, against="plain")
 
 
