@@ -62,10 +62,10 @@ def test_extras_by_hand() -> None:
     # mean distance to the (two) neighbours: 5.5, 5, 9.5
     assert consensus(e, "a").tolist() == [[5.5, 5.0, 9.5]]
     expected = [
-        # ranks a, b | gap a, b | density a | best, worst rank
-        [0.0, 1.0, 0.0, 2.0, 0.5, 0.0, 1.0],
-        [0.5, 0.0, 1 / spread, 0.0, 0.0, 0.0, 0.5],
-        [1.0, 0.5, 3 / spread, 1.0, 1.0, 0.5, 1.0],
+        # ranks a, b | gap a, b | log a, b | density a | best, worst rank
+        [0.0, 1.0, 0.0, 2.0, 0.0, np.log(3), 0.5, 0.0, 1.0],
+        [0.5, 0.0, 1 / spread, 0.0, np.log(2), 0.0, 0.0, 0.0, 0.5],
+        [1.0, 0.5, 3 / spread, 1.0, np.log(4), np.log(2), 1.0, 0.5, 1.0],
     ]
     torch.testing.assert_close(tokens, torch.tensor(expected))
 

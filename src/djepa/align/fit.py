@@ -19,6 +19,7 @@ from djepa.align.gates import Gate, Mode, Policy, among, calibrate, calibrate_on
 from djepa.align.labels import Labels
 from djepa.align.objectives import TASK_LOCAL, RelationalLoss
 from djepa.align.operator import OperatorConfig, RelationalOperator
+from djepa.align.risk import Guarantee, risk_controlled
 from djepa.errors import DjepaError, unknown_name
 from djepa.evidence.evidence import Evidence, disjoint
 from djepa.evidence.fusion import Fusion, fit_fusion, fuse
@@ -140,6 +141,7 @@ class Alignment:
         self.tokens: Tokens | None = None
         self._snapshots: list[Snapshot] = []
         self._fitted: Evidence | None = None
+        self._calibrated_on: Evidence | None = None
 
     def fit(self, evidence: Evidence, labels: Labels) -> "Alignment":
         """Fit the fusion and the operator on outcomes of the fitting starts."""
@@ -177,8 +179,29 @@ class Alignment:
             keys.append((hits, -snapshot.trust, -snapshot.update, gate))
         at = max(range(len(keys)), key=lambda i: keys[i][:3])
         self._load(self._snapshots[at])
-        self.gate = keys[at][3]
+        self.gate, self._calibrated_on = keys[at][3], evidence
         return self
+
+    def guarantee(
+        self, evidence: Evidence, labels: Labels, harm: float, confidence: float = 0.95
+    ) -> Guarantee:
+        """Replace the gate by one that turns at most a share `harm` of starts into failures.
+
+        The starts must be others than those that chose the checkpoint. Without a threshold that
+        can be certified on so many starts, the gate never opens.
+        """
+        if self.gate is None or self._fitted is None:
+            raise DjepaError("Fit and calibrate before you ask for a guarantee.")
+        labels.check(evidence)
+        disjoint(fitting=self._fitted, guarantee=evidence)
+        if self._calibrated_on is not None:
+            disjoint(calibration=self._calibrated_on, guarantee=evidence)
+        base, refined = among(labels.observed, *self.scores(evidence))
+        found = risk_controlled(
+            self.gate, base, refined, evidence.ids, labels.success, harm, confidence
+        )
+        self.gate = found.gate
+        return found
 
     def scores(self, evidence: Evidence) -> tuple[Tensor, Tensor]:
         """Base (N, K) float64 and aligned (N, K) float32 scores."""
@@ -304,6 +327,11 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def fit(evidence: Evidence, labels: Labels, config: AlignConfig | None = None) -> Alignment:
+    """A fitted alignment, to be calibrated on other starts: `fit(...).calibrate(...)`."""
+    return Alignment(config).fit(evidence, labels)
 
 
 def recovered(decision: Decision, costs: Tensor, ids: Tensor) -> float:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from scipy.stats import binomtest
 from torch import Tensor
 
 from djepa.errors import DjepaError, unknown_name
@@ -17,7 +18,9 @@ from djepa.evidence.ranks import best
 
 NEVER = float(torch.finfo(torch.float64).max)  # finite, so that JSON can hold it; none exceeds it
 Mode = Literal["base_minus_refined", "refined_gap"]
-Policy = Literal["permissive", "conservative", "preserving"]
+Policy = Literal["permissive", "conservative", "preserving", "careful"]
+POLICIES = ("permissive", "conservative", "preserving", "careful")
+CAREFUL = 0.05  # level at which calibration starts must show a gain before a careful gate opens
 CELLS = 2**20  # of a table of thresholds and starts held at once
 GRID = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 1.0)
 
@@ -75,11 +78,12 @@ def calibrate(
 
     permissive: more starts that use the aligned choice, then the smaller threshold (published for
     push); conservative: the smaller mean `cost` of what is chosen, then the larger threshold
-    (published for Reacher); preserving: fewer starts that use the aligned choice. Winners are
-    chosen among `observed` candidates.
+    (published for Reacher); preserving: fewer starts that use the aligned choice; careful:
+    the same, and "never" unless an exact one-sided sign test of gains against losses is significant
+    at 5 %. Winners are chosen among `observed` candidates.
     """
-    if policy not in ("permissive", "conservative", "preserving"):
-        raise unknown_name("policy", policy, ("permissive", "conservative", "preserving"))
+    if policy not in POLICIES:
+        raise unknown_name("policy", policy, POLICIES)
     if policy == "conservative" and cost is None:
         raise DjepaError("Conservative calibration settles ties by cost: give the task costs.")
     _some(ids)
@@ -99,6 +103,8 @@ def calibrate(
         wanted = used if policy == "permissive" else -used
     left = thresholds[wanted == wanted.max()]
     chosen = left.min() if policy == "permissive" else left.max()
+    if policy == "careful" and not _shown((after - before)[gain > chosen]):
+        chosen = torch.tensor(NEVER)
     return Gate(chosen.item(), gate.mode, gate.decimals)
 
 
@@ -132,6 +138,15 @@ def among(observed: Tensor, base: Tensor, refined: Tensor) -> tuple[Tensor, Tens
 def _some(ids: Tensor) -> None:
     if not len(ids):
         raise DjepaError("There is no start to calibrate on.")
+
+
+def _shown(change: Tensor) -> bool:
+    """(n,) +1 gained, -1 lost: are gains more than chance would bring?"""
+    gains, losses = int((change > 0).sum()), int((change < 0).sum())
+    if not gains:
+        return False
+    p = binomtest(gains, gains + losses, alternative="greater").pvalue
+    return float(p) <= CAREFUL
 
 
 def _winners(base: Tensor, refined: Tensor, ids: Tensor) -> Tensor:

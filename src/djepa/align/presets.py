@@ -29,7 +29,7 @@ PRESETS = {
         operator=OperatorConfig(inputs=1, dropout=0.1),
         batch=32,
         decay=1e-2,
-        policy="preserving",
+        policy="careful",
     ),
     "lewm": single("lewm"),
     "tdjepa": single("tdjepa"),

@@ -88,7 +88,8 @@ def fit_suite(
             say(name)
             alignment = fit_aligned(SUITE[name], fit, calibration)
             save_alignment(alignment, folder / name, {"method": name, **card})
-    adapted = PLASTIC in calibration.evidence.names and (folder / "relational").exists()
+    adapted = PLASTIC in calibration.evidence.names
+    adapted = adapted and (folder / "relational" / "manifest.json").exists()
     if adapted and not (folder / "composition.json").exists():
         say("composition")
         threshold = fit_composed(load_alignment(folder / "relational"), calibration)
@@ -99,12 +100,12 @@ def fit_suite(
 
 
 def _claim(folder: Path, card: dict[str, Any], fit: Population, calibration: Population) -> None:
-    """Refuse a folder that was fitted on other starts."""
+    """Refuse a folder that was fitted on other starts, or on other banks by the card."""
     names = [*fit.evidence.identities, *calibration.evidence.identities]
     text = to_json({"card": card, "starts": [name[:16] for name in names]})
     path = folder / "suite.json"
     if path.exists() and path.read_text() != text:
-        raise DjepaError(f"{folder} was fitted on other starts. Choose another folder.")
+        raise DjepaError(f"{folder} was fitted on other starts or pools. Choose another folder.")
     write_atomically(path, text.encode())
 
 

@@ -41,8 +41,9 @@ class Compare:
 
         fit, calibration, test = load(self.fit), load(self.calibration), load(self.test)
         disjoint(fit=fit.evidence, calibration=calibration.evidence, test=test.evidence)
+        card = {"fit": Bank(self.fit).hash, "calibration": Bank(self.calibration).hash}
         suite = fit_suite(
-            self.out, fit, calibration, {}, lambda line: console.print(f"fitting {line} ...")
+            self.out, fit, calibration, card, lambda line: console.print(f"fitting {line} ...")
         )
         found = suite.choosers(test.evidence.names)
         if self.against not in found:

@@ -20,7 +20,13 @@ class FitAlignment:
     out: Path = Path("runs/alignment")
     """Folder for the alignment."""
     preset: str = "published"
-    """published (LeWM, TD-JEPA), four (on JEPA-WM's rank), four-fused, pointwise or ranks."""
+    """best (log costs of four geometries), published (LeWM, TD-JEPA), four (on JEPA-WM's rank),
+    four-fused, log, pointwise, ranks, lewm or tdjepa."""
+    guarantee: Path | None = None
+    """Bank of further starts on which --harm is certified; not those of the calibration."""
+    harm: float = 0.02
+    """With --guarantee: share of starts that the gate may turn from success into failure, at most,
+    with 95 % confidence; without a threshold that can be certified it never opens."""
     updates: int = 0
     """Updates of the operator; 0 takes the preset's."""
     seed: int = 3072
@@ -51,6 +57,11 @@ class FitAlignment:
         console.print(f"fitting on {len(fit)} starts, {config.updates} updates ...")
         alignment = Alignment(config).fit(fit, labels[0]).calibrate(calibration, labels[1])
         hashes = {"fitting": banks[0].hash, "calibration": banks[1].hash}
+        if self.guarantee:
+            certified = Bank(self.guarantee)
+            hashes["guarantee"] = certified.hash
+            starts = Evidence.from_bank(certified, config.geometries, config.latents)
+            console.print(f"{alignment.guarantee(starts, Labels.from_bank(certified), self.harm)}")
         save_alignment(alignment, self.out, {"preset": self.preset, "banks": hashes})
         report, gate = alignment.report, alignment.gate
         assert report is not None

@@ -24,9 +24,9 @@ from torch import Tensor
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import best
-from djepa.evidence.tokens import consensus
+from djepa.evidence.tokens import consensus, log_ratios
 
-TEMPERATURE, RIDGE, FOLDS, LEAST = 0.05, 1e-4, 5, 1e-12
+TEMPERATURE, RIDGE, FOLDS = 0.05, 1e-4, 5
 Floats = npt.NDArray[np.float64]
 
 
@@ -51,8 +51,7 @@ def voices(evidence: Evidence, names: Sequence[str], crowd: Sequence[str] = ()) 
     spoken = [evidence.costs[..., m] for m in at] + [consensus(evidence, name) for name in crowd]
     if any((cost < 0).any() for cost in spoken):
         raise DjepaError("Logarithms need costs that are not negative. Mix ranks instead.")
-    logs = torch.stack(spoken, dim=-1).clamp(min=LEAST).log()
-    return logs - logs.amin(1, keepdim=True)
+    return log_ratios(torch.stack(spoken, dim=-1))
 
 
 def mix(spoken: Tensor, weights: Sequence[float]) -> Tensor:

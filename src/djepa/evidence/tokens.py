@@ -15,6 +15,7 @@ from djepa.evidence.ranks import ordinal_ranks
 
 EXTRAS = ("gap", "log", "density", "agreement")
 NEIGHBOURS = 8
+LEAST = 1e-12  # of the pool's largest cost: what is less has no logarithm to tell apart
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +81,16 @@ def consensus(evidence: Evidence, name: str) -> Tensor:
     return near.mean(-1).double()
 
 
+def log_ratios(costs: Tensor) -> Tensor:
+    """(N, K, M) float64 costs -> logarithms of how many times worse than the pool's best each is.
+
+    The least cost that counts is a share of the pool's largest, so that no unit matters.
+    """
+    least = (LEAST * costs.amax(1, keepdim=True)).clamp(min=torch.finfo(costs.dtype).tiny)
+    logs = costs.maximum(least).log()
+    return logs - logs.amin(1, keepdim=True)
+
+
 def _gap(evidence: Evidence, tokens: Tokens) -> Tensor:
     """How far the cost lies above the pool's lowest, in the pool's own spread."""
     at = [evidence.names.index(name) for name in tokens.ranked]
@@ -103,8 +114,7 @@ def _agreement(evidence: Evidence, tokens: Tokens) -> Tensor:
 def _log(evidence: Evidence, tokens: Tokens) -> Tensor:
     """How many times worse than the pool's best, as a logarithm."""
     at = [evidence.names.index(name) for name in tokens.ranked]
-    logs = evidence.costs[..., at].double().clamp(min=1e-12).log()
-    return (logs - logs.amin(1, keepdim=True)).float()
+    return log_ratios(evidence.costs[..., at].double()).float()
 
 
 _EXTRA = {"gap": _gap, "log": _log, "density": _density, "agreement": _agreement}

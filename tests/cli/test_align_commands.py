@@ -1,0 +1,114 @@
+"""fit, decide and export as a user runs them: real banks, real models, fresh processes."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PLAN = """
+import json, sys
+from pathlib import Path
+import torch
+from djepa.bank.read import Bank
+from djepa.lift.planner import load_planner, reads_back
+from djepa.models.predict import observe
+
+planner, bank = load_planner(Path(sys.argv[1])), Bank(sys.argv[2])
+d = bank.decisions
+states = torch.cat([torch.tensor(d.context), torch.tensor(d.goal)[:, None]], dim=1)
+frames, proprio = observe(bank.world().shape, states, 112)
+given = torch.tensor(d.history).float(), torch.tensor(d.actions).float()
+ids = torch.tensor(d.candidate_ids)
+plan = planner.plan(frames[:, :3], given[0], frames[:, 3], given[1], ids, proprio)
+assert reads_back(plan, ids)
+print(json.dumps({"choice": plan.choice.tolist(), "order": plan.order.tolist()}))
+"""
+
+
+def djepa(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run(
+        [sys.executable, "-m", "djepa", *map(str, arguments)], capture_output=True, text=True
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def banks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three small banks with predictions of the two vector geometries."""
+    root = tmp_path_factory.mktemp("align")
+    for name, starts in (("fit", 8), ("calibration", 5), ("test", 5)):
+        bank = str(root / name)
+        made = djepa("collect", "push", "--out", bank, "--starts", str(starts), "--split", name)
+        assert made.returncode == 0, made.stderr
+        assert djepa("predict", bank, "--geometry", "lewm", "tdjepa").returncode == 0
+    return root
+
+
+@pytest.fixture(scope="module")
+def alignment(banks: Path) -> Path:
+    out = banks / "alignment"
+    done = djepa(
+        *("fit", banks / "fit", "--calibration", banks / "calibration"),
+        *("--out", out, "--updates", "20", "--guarantee", banks / "test"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "No valid threshold for harm at most 2.0% with 95% confidence on 5" in done.stdout
+    assert "base score:" in done.stdout
+    return out
+
+
+def test_deciding_is_the_same_in_every_process_and_never_opens_an_outcome(
+    banks: Path, alignment: Path, tmp_path: Path
+) -> None:
+    for name in ("one", "two"):
+        assert djepa("decide", alignment, banks / "test", "--out", tmp_path / name).returncode == 0
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    spoilt = shutil.copytree(banks / "test", tmp_path / "spoilt")
+    for shard in (spoilt / "outcome").iterdir():
+        shard.write_bytes(bytes(shard.stat().st_size))  # a bank knows how long its files are
+    done = djepa("decide", alignment, spoilt, "--out", tmp_path / "three")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "three").read_bytes()
+
+
+def test_an_exported_planner_decides_alike_in_a_fresh_process(
+    banks: Path, alignment: Path, tmp_path: Path
+) -> None:
+    assert djepa("export", alignment, "--out", tmp_path / "planner").returncode == 0
+    assert djepa("decide", alignment, banks / "test", "--out", tmp_path / "d").returncode == 0
+    rows = json.loads((tmp_path / "d").read_text())["decisions"]
+    done = subprocess.run(
+        [sys.executable, "-c", PLAN, str(tmp_path / "planner"), str(banks / "test")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert plan["choice"] == [row["choice"] for row in rows]
+    assert plan["order"] == [row["order"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["fit", "{b}/fit", "--calibration", "{b}/fit", "--out", "{t}/a"], "must not share starts"),
+        (["fit", "{b}/fit", "--calibration", "{b}/test", "--preset", "bets"], "Did you mean"),
+        (["fit", "{b}/fit", "--calibration", "{b}/test", "--preset", "best"], "has no evidence"),
+        (["fit", "{b}/fit", "--calibration", "{b}/test", "--out", "{b}/alignment"], "finished"),
+        (["decide", "{t}", "{b}/test"], "holds no finished alignment"),
+        (["export", "{t}", "--out", "{t}/p"], "holds no finished alignment"),
+        (["study", "pushed"], "Did you mean 'pusht'"),
+        (["study", "pusht", "--preset", "huge"], "Unknown preset 'huge'"),
+    ],
+)
+def test_bad_calls_are_named(
+    banks: Path, alignment: Path, tmp_path: Path, arguments: list[str], complaint: str
+) -> None:
+    given = [argument.format(b=banks, t=tmp_path) for argument in arguments]
+    done = djepa(*given)
+    assert done.returncode != 0
+    assert complaint in " ".join(done.stderr.split()), done.stderr
