@@ -140,3 +140,21 @@ def test_the_final_score_orders_the_choice_first(seed: int, K: int, mode: Mode) 
     assert torch.equal(order(gate.final(base, refined, ids), ids)[:, 0], chosen)
     either = torch.stack([best(base, ids), best(refined, ids)])
     assert (chosen == either).any(0).all()
+
+
+def test_a_careful_gate_stays_shut_until_gains_are_shown() -> None:
+    """Four gains of four have p = 1/16; five have p = 1/32, below 5 %."""
+    from djepa.align.gates import NEVER, Gate, calibrate
+
+    def gate(starts: int, losses: int) -> Gate:
+        ids = torch.arange(2).repeat(starts, 1)
+        base, refined = torch.tensor([0.0, 0.1]), torch.tensor([0.1, 0.0])
+        success = torch.tensor([False, True]).repeat(starts, 1)
+        success[:losses] = torch.tensor([True, False])
+        pools = base.repeat(starts, 1), refined.repeat(starts, 1)
+        return calibrate(Gate(), *pools, ids, success, "careful")
+
+    assert gate(4, 0).threshold == NEVER
+    assert gate(5, 0).threshold < 0
+    assert gate(9, 1).threshold < 0  # 8 of 9: p = 10/512
+    assert gate(7, 1).threshold == NEVER  # 6 of 7: p = 8/128

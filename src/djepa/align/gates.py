@@ -103,9 +103,8 @@ def calibrate(
         wanted = used if policy == "permissive" else -used
     left = thresholds[wanted == wanted.max()]
     chosen = left.min() if policy == "permissive" else left.max()
-    if policy == "careful" and not _shown((after - before)[gain > chosen]):
-        chosen = torch.tensor(NEVER)
-    return Gate(chosen.item(), gate.mode, gate.decimals)
+    shut = policy == "careful" and not _shown((after - before)[gain > chosen])
+    return Gate(NEVER if shut else chosen.item(), gate.mode, gate.decimals)
 
 
 def calibrate_on_grid(

@@ -59,7 +59,7 @@ def eligible(test: Population, geometry: str = "tdjepa") -> Tensor:
     distance = cost.clamp(min=0).sqrt()
     good = distance.masked_fill(~success, torch.inf).amin(1)
     bad = distance.masked_fill(success, torch.inf).amin(1)
-    gap = (good - bad).abs() / (good + bad)
+    gap = ((good - bad).abs() / (good + bad)).nan_to_num(0.0)  # both at the goal: no difference
     return both & (gap <= GAP)
 
 

@@ -9,6 +9,7 @@ from safetensors.numpy import load_file
 
 from djepa.evaluate.paper import SUCCESS
 from djepa.evaluate.rows import successes
+from djepa.files import write_atomically
 from djepa.report.curves import (
     budget_curves,
     correlation_curves,
@@ -49,22 +50,29 @@ def draw_figures(results: Results, say: Say) -> None:
     for work in (_audit, _success, _budgets, _latency, _learning, _lifting, _films):
         made += work(results, folder)
     names = sorted({path.stem for path in made})
-    (folder / "README.md").write_text("".join(f"![{name}]({name}.png)\n\n" for name in names))
+    listed = "".join(f"![{name}]({name}.png)\n\n" for name in names)
+    write_atomically(folder / "README.md", listed.encode())
 
 
 def _audit(results: Results, folder: Path) -> list[Path]:
     audits = results.held("audit")
     if not audits:
         return []
-    gaps = {a["name"]: _numbers(a["gap"]["each"]) for a in audits}
-    inversions = {a["name"]: _by_size(a["inversions"]) for a in audits}
-    within = {a["name"]: _by_size(a["correlations"]) for a in audits}
-    pooled = {a["name"]: {e["shortlist"]: e["pooled"] for e in a["correlations"]} for a in audits}
-    return [
-        *gap_strip(folder / "audit-gap", gaps),
-        *inversion_bars(folder / "audit-inversions", inversions),
-        *correlation_curves(folder / "audit-correlations", within, pooled),
-    ]
+    made = []
+    gaps = {a["name"]: _numbers(a["gap"]["each"]) for a in audits if a["gap"]}
+    if some := {name: each for name, each in gaps.items() if np.isfinite(each).any()}:
+        made += gap_strip(folder / "audit-gap", some)
+    if inversions := _by_size(audits, "inversions"):
+        made += inversion_bars(folder / "audit-inversions", inversions)
+    if within := _by_size(audits, "correlations"):
+        pooled = {
+            a["name"]: {
+                e["shortlist"]: e["pooled"] for e in a["correlations"] if e["pooled"] is not None
+            }
+            for a in audits
+        }
+        made += correlation_curves(folder / "audit-correlations", within, pooled)
+    return made
 
 
 def _success(results: Results, folder: Path) -> list[Path]:
@@ -164,9 +172,19 @@ def _known(
     return {title: names for title, names in kept.items() if names}
 
 
-def _by_size(entries: Sequence[Mapping[str, Any]]) -> dict[int, Any]:
-    """Shortlist -> values of the starts that count."""
-    return {e["shortlist"]: _numbers([x for x in e["each"] if x is not None]) for e in entries}
+def _by_size(audits: Sequence[Mapping[str, Any]], part: str) -> dict[str, dict[int, Any]]:
+    """Model -> shortlist -> values of the starts that count, where every model has some."""
+    found = {
+        a["name"]: {e["shortlist"]: [x for x in e["each"] if x is not None] for e in a[part]}
+        for a in audits
+    }
+    known = set.intersection(*({k for k, each in of.items() if each} for of in found.values()))
+    if not known:
+        return {}
+    return {
+        name: {k: _numbers(each) for k, each in of.items() if k in known}
+        for name, of in found.items()
+    }
 
 
 def _numbers(values: Sequence[float | None]) -> Any:

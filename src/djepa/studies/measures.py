@@ -17,7 +17,8 @@ from djepa.align.presets import SUITE
 from djepa.bank.read import Bank
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import strict_ranks
-from djepa.lift.ordinal import native_distance, realize
+from djepa.lift.ordinal import lift as write_order
+from djepa.lift.ordinal import native_distance
 from djepa.models.predict import observe
 from djepa.models.predictions import read_predictions
 from djepa.models.protocol import CONTEXT, Geometry
@@ -95,7 +96,7 @@ def lifting(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write a decision into stored futures and read it back by native distance alone.
 
-    What was recovered; and arrays to draw: (N, K) ranks before, wanted and after, and the last
+    What was recovered, counted and not taken for granted; and arrays to draw: (N, K) ranks before, wanted and after, and the last
     latents (K, D) of the first start whose choice the lift changes, before and after, its goal.
     """
     held = read_predictions(bank, name)
@@ -105,13 +106,13 @@ def lifting(
     wanted = strict_ranks(score, ids)
     parts = zip(*(x.split(64) for x in (futures, goal, score, ids)), strict=True)
     found = torch.cat(
-        [strict_ranks(native_distance(realize(*part), part[1]), part[3]) for part in parts]
+        [strict_ranks(native_distance(write_order(*part)[0], part[1]), part[3]) for part in parts]
     )
     first = found.gather(1, choice.position.cpu()[:, None])[:, 0] == 0
     before = strict_ranks(native_distance(futures, goal), ids)
     changed = (before.argmin(1) != choice.position.cpu()).nonzero().flatten().tolist() or [0]
     at = slice(changed[0], changed[0] + 1)
-    lifted = realize(futures[at], goal[at], score[at], ids[at])[0, :, -1]
+    lifted = write_order(futures[at], goal[at], score[at], ids[at])[0][0, :, -1]
     few = slice(0, 256)
     drawn = {
         "before": before[few].numpy().astype(np.int32),

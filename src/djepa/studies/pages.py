@@ -27,7 +27,7 @@ QUESTION = (
     "table has three kinds of pools, and the control **consensus + fusion**; only a gain over that "
     "control, on decoy and planner pools, counts as decision alignment.",
     "Methods were fitted and calibrated on other starts than those counted here; no choice of a "
-    "method or of a setting has looked at these. *Eligible* starts are those on which a decision "
+    "method or of a setting has looked at these. **Eligible** starts are those on which a decision "
     "hangs on little: a success and a failure among TD-JEPA's 16 favourites whose distances differ "
     "by at most a quarter (`push-boundary.v1`). A filtered population alone proves little, so all "
     "starts stand beside it.",

@@ -5,11 +5,10 @@ FOLDER/
   banks/POOLS/...      fit, confirmation, and where there are such, audit and development starts
   fits/POOLS/...       fusions, alignments, patches
   rows/POOLS.csv.gz    one row per method and start; the tables are made from these alone
-  audit.json budget.json lifting.json deployment.json learning.json inspector/POOLS.json
+  audit.json deployment.json budget/ lifting/ learning/ inspector/   per kind of pools
   tables/ figures/ report.html
 """
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -21,12 +20,12 @@ import torch
 from djepa.align.labels import Labels
 from djepa.align.methods import Population, aligned, fit_aligned
 from djepa.align.presets import FOUR, PAIR, SUITE
-from djepa.align.store import load_alignment, save_alignment
+from djepa.align.store import alignment_hash, load_alignment, save_alignment
 from djepa.align.suite import Suite, fit_suite, load_suite, unseen
 from djepa.audit.bank import audit_bank
 from djepa.bank.read import Bank
-from djepa.bank.schema import encode
-from djepa.errors import unknown_name
+from djepa.bank.schema import encode, sha256
+from djepa.errors import DjepaError, unknown_name
 from djepa.evaluate.rows import write_rows
 from djepa.evidence.evidence import Evidence
 from djepa.files import to_json, write_atomically
@@ -36,6 +35,7 @@ from djepa.studies.deployment import deployment
 from djepa.studies.inspection import inspection
 from djepa.studies.measures import SEEDS, budgets, learning_curve, lifting
 from djepa.studies.populations import (
+    ADAPTED,
     Place,
     fit_adapted,
     foresee,
@@ -50,6 +50,7 @@ HERE = "relational, fitted here"
 POOLS = ("reference", "decoy", "planner")
 BUDGETED = ("native lewm", "native tdjepa", "fusion, two", "relational", "fusion, four", "D-JEPA")
 LIFTED = ("relational", "D-JEPA")
+LEFT = {"rows": ".csv.gz", "learning": ".json"}  # by stages for kinds of pools, as their last file
 
 
 @dataclass(frozen=True)
@@ -106,16 +107,18 @@ class Study:
         return found
 
     def writing(self) -> list[Stage]:
-        """What is made of the files that the others leave."""
+        """What is made of the files that the others leave; anew when there are newer ones."""
         from djepa.studies.draw import draw_figures
         from djepa.studies.pages import write_report
         from djepa.studies.write import Results, write_tables
 
         results = Results(out := self.place.out)
+        kept = [out / part / f"{p}{end}" for part, end in LEFT.items() for p in POOLS]
+        left, drawn = (*kept, out / "audit.json"), out / "figures" / "README.md"
         return [
-            Stage("tables", out / "tables" / "README.md", lambda say: write_tables(results)),
-            Stage("figures", out / "figures" / "README.md", lambda say: draw_figures(results, say)),
-            Stage("page", out / "report.html", lambda say: write_report(results)),
+            Stage("tables", out / "tables" / "README.md", lambda say: write_tables(results), left),
+            Stage("figures", drawn, lambda say: draw_figures(results, say), left),
+            Stage("page", out / "report.html", lambda say: write_report(results), (*left, drawn)),
         ]
 
     def populations(self, pools: str) -> dict[str, int]:
@@ -190,8 +193,9 @@ class Study:
         test, suite = load(self.place, bank), self.suite(pools)
         unseen(self.place.fits(pools), test.evidence)
         methods = suite.choosers(test.evidence.names)
+        hashes = suite.hashes | self._patches(pools)
         if (own := self.place.fits(pools) / HERE).exists():
-            methods[HERE] = aligned(load_alignment(own))
+            methods[HERE], hashes[HERE] = aligned(load_alignment(own)), alignment_hash(own)
         choices = decide_all(methods, test)
         out = self.place.out
         say("  budgets")
@@ -209,8 +213,15 @@ class Study:
         _keep(out / "inspector" / f"{pools}.json", inspection(bank, test, choices, pools))
         write_rows(
             out / "rows" / f"{pools}.csv.gz",
-            rows_of({**choices, **rulers}, test, bank, pools, suite.hashes),
+            rows_of({**choices, **rulers}, test, bank, pools, hashes),
         )
+
+    def _patches(self, pools: str) -> dict[str, str]:
+        """Hashes of what stands in for the end of TD-JEPA's predictor, by method."""
+        files = {
+            label: self.place.fits(pools) / label / "manifest.json" for label in ADAPTED.values()
+        }
+        return {name: sha256(file.read_bytes()) for name, file in files.items() if file.exists()}
 
     def _audit(self, say: Say) -> None:
         bank = self.bank("reference", "audit")
@@ -236,6 +247,11 @@ def new_study(
     for name in pools:
         if name not in POOLS:
             raise unknown_name("pools", name, POOLS)
+        if PRESETS[preset].shipped and not (SHIPPED / name).is_dir():
+            raise DjepaError(
+                f"This version ships nothing fitted on {name} pools, which preset '{preset}' "
+                "needs. Fit here: --preset paper."
+            )
     sizes = PRESETS[preset]
     claim(out, {"study": "pusht", "preset": preset, "seed": seed, "sizes": asdict(sizes)})
     return Study(Place(out, engine, device, seed), sizes, pools)
@@ -248,8 +264,3 @@ def _bound(run: Callable[[str, Say], None], pools: str) -> Callable[[Say], None]
 def _keep(path: Path, value: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, to_json(value).encode())
-
-
-def held(path: Path) -> Any:
-    """What a stage left."""
-    return json.loads(path.read_text())

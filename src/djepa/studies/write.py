@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from djepa.errors import DjepaError
 from djepa.evaluate.intervals import Rate
 from djepa.evaluate.rows import Row, read_rows, successes
+from djepa.files import write_atomically
 from djepa.report.results import (
     Deployment,
     ablation_table,
@@ -93,12 +95,17 @@ class Results:
         """Kind of pools -> rows."""
         kinds = ("reference", "decoy", "planner")
         files = {kind: self.out / "rows" / f"{kind}.csv.gz" for kind in kinds}
-        return {kind: read_rows(file) for kind, file in files.items() if file.exists()}
+        found = {kind: read_rows(file) for kind, file in files.items() if file.exists()}
+        if not found:
+            raise DjepaError(f"{self.out} holds no rows yet: no kind of pools was decided.")
+        return found
 
     @cached_property
     def study(self) -> dict[str, Any]:
         """Preset, seed and sizes."""
-        found: dict[str, Any] = self.held("study")
+        found: dict[str, Any] | None = self.held("study")
+        if found is None:
+            raise DjepaError(f"{self.out} belongs to no study: it has no study.json.")
         return found
 
     def held(self, name: str) -> Any:
@@ -142,9 +149,8 @@ def write_tables(results: Results) -> None:
     tables = make_tables(results)
     for table in tables:
         write_table(folder, table)
-    (folder / "README.md").write_text(
-        "\n".join(f"- [{table.title}]({table.name}.md)" for table in tables) + "\n"
-    )
+    listed = "\n".join(f"- [{table.title}]({table.name}.md)" for table in tables) + "\n"
+    write_atomically(folder / "README.md", listed.encode())
 
 
 def _across(results: Results) -> Table:
@@ -178,6 +184,9 @@ def _gap_table(audits: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
     for audit in audits:
         gap = audit["gap"]
+        if gap is None or gap["median"] is None:  # no distances, or no start with both outcomes
+            rows.append((audit["name"], "0", "", "", ""))
+            continue
         low, high = gap["quartiles"]
         positive = gap["positive"]
         rows.append(
