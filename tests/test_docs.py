@@ -11,7 +11,6 @@ from djepa.bench.subject import GeometryRow
 from djepa.bench.table import bench_markdown
 from djepa.bench.world import Row
 from djepa.cli.main import NAMES
-from djepa.evaluate.compare import compare_markdown
 from djepa.evaluate.quality import Quality, quality_markdown
 from djepa.models.weights import SHIPPED, load_geometry, read_card, shipped
 
@@ -108,11 +107,33 @@ def test_the_geometry_benches_are_the_recorded_ones(name: str) -> None:
     assert table == bench_markdown(rows, against="plain")
 
 
-def test_the_comparison_is_the_recorded_one() -> None:
-    name = "docs/results/compare-reference-control.json"
-    rows = json.loads((ROOT / name).read_text())
-    table = between((ROOT / "docs/alignment.md").read_text(), "compare")
-    assert table == compare_markdown(rows, "fusion, four").strip()
+def test_the_alignment_bench_is_the_recorded_one() -> None:
+    recorded = json.loads((ROOT / "docs/results/bench-align.json").read_text())["rows"]
+    rows = [Row(**{k: v for k, v in row.items() if k != "ratio"}) for row in recorded]
+    text = (ROOT / "docs/alignment.md").read_text()
+    assert between(text, "bench-align") == bench_markdown(rows, against="plain")
+    gpu = json.loads((ROOT / "docs/results/bench-align-gpu.json").read_text())["rows"]
+    for row in gpu:
+        if row["what"].startswith("decide and lift"):
+            assert f"{float(re.findall(r'([0-9.]+) ms', row['note'])[0]):.2g} ms" in text
+
+
+def exploration() -> str:
+    """Success on development starts, by fitting starts where something was fitted."""
+    rows = json.loads((ROOT / "docs/results/exploration.json").read_text())
+    cells: dict[str, dict[str, str]] = {}
+    for row in rows:
+        name = row["method"] + (f", {row['n']:,} starts" if "n" in row else "")
+        cells.setdefault(name, {})[row["pools"]] = f"{100 * row['dev']:.1f}"
+    lines = ["| method | reference | decoy | planner |", "|---|--:|--:|--:|"]
+    for name, of in cells.items():
+        found = [of.get(pools, "") for pools in ("reference", "decoy", "planner")]
+        lines.append(f"| {name} | {' | '.join(found)} |")
+    return "\n".join(lines)
+
+
+def test_the_exploration_is_the_recorded_one() -> None:
+    assert between((ROOT / "docs/alignment.md").read_text(), "exploration") == exploration()
 
 
 def test_the_example_of_the_geometries_page_runs(

@@ -1,4 +1,4 @@
-"""Log mixtures: by hand, free of units, likeliest, and nothing that an unseen outcome could move."""
+"""Log mixtures: by hand, free of units, likeliest, blind to outcomes that nobody saw."""
 
 import math
 from dataclasses import replace
@@ -307,7 +307,7 @@ def test_what_the_crowd_gains_on_the_starts_it_was_fitted_on_does_not_count() ->
 
 def test_negative_costs_are_refused() -> None:
     e = evidence({"a": [[1.0, 2.0]], "b": [[1.0, -1e-9]]})
-    with pytest.raises(DjepaError, match="not negative. Mix ranks instead"):
+    with pytest.raises(DjepaError, match=r"not negative\. Mix ranks instead"):
         voices(e, ("a", "b"))
     with pytest.raises(DjepaError, match="not negative"):
         fit_logs(e, torch.tensor([[True, False]]), torch.ones(1, 2).bool(), ("b",))
@@ -328,9 +328,7 @@ def test_a_crowd_belongs_to_a_log_mixture() -> None:
 
 
 @pytest.mark.parametrize("telling", ["costs", "ends"])
-def test_an_alignment_with_a_log_mixture_comes_back_as_it_was(
-    telling: str, tmp_path: Path
-) -> None:
+def test_an_alignment_with_a_log_mixture_comes_back_as_it_was(telling: str, tmp_path: Path) -> None:
     e, success = crowded(1, telling)
     labels = Labels(e.identities, success, torch.ones_like(success))
     config = AlignConfig(

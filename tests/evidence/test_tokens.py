@@ -67,7 +67,7 @@ def test_extras_by_hand() -> None:
         [0.5, 0.0, 1 / spread, 0.0, np.log(2), 0.0, 0.0, 0.0, 0.5],
         [1.0, 0.5, 3 / spread, 1.0, np.log(4), np.log(2), 1.0, 0.5, 1.0],
     ]
-    torch.testing.assert_close(tokens, torch.tensor(expected))
+    torch.testing.assert_close(tokens, torch.tensor(expected).float())
 
 
 def test_equal_costs_have_no_gap() -> None:

@@ -96,8 +96,9 @@ def lifting(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Write a decision into stored futures and read it back by native distance alone.
 
-    What was recovered, counted and not taken for granted; and arrays to draw: (N, K) ranks before, wanted and after, and the last
-    latents (K, D) of the first start whose choice the lift changes, before and after, its goal.
+    What was recovered, counted and not taken for granted; and arrays to draw: (N, K) ranks before,
+    wanted and after, and the last latents (K, D) of the first start whose choice the lift changes,
+    before and after, its goal.
     """
     held = read_predictions(bank, name)
     assert held.futures is not None

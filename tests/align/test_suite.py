@@ -1,0 +1,294 @@
+"""A suite on disk: written as it goes, gone on with, bound to its starts."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from djepa.align import suite as module
+from djepa.align.fit import AlignConfig
+from djepa.align.labels import Labels
+from djepa.align.methods import (
+    PLASTIC,
+    TUNED,
+    Mixture,
+    Population,
+    composed,
+    fit_aligned,
+    fit_composed,
+    native,
+)
+from djepa.align.operator import OperatorConfig
+from djepa.align.presets import FOUR, PAIR
+from djepa.align.store import alignment_hash
+from djepa.align.suite import MIXTURES, Suite, fit_suite, load_suite, unseen
+from djepa.bank.schema import sha256
+from djepa.errors import DjepaError
+from djepa.evidence.evidence import Evidence
+
+SMALL = OperatorConfig(inputs=1, width=8, layers=1, heads=2, hidden=8)
+QUICK = AlignConfig(updates=3, every=1, batch=4, rate=1e-2, operator=SMALL)
+TINY = {
+    "pointwise": replace(QUICK, operator=replace(SMALL, relations=False)),
+    "relational": QUICK,
+    "log mixture": replace(
+        QUICK, dense=(), ranked=FOUR, base=FOUR, mixture="log", crowd=PAIR, updates=0
+    ),
+}
+ADAPTED = (*FOUR, PLASTIC, TUNED)
+CARD = {"bank": "abc"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_methods() -> Iterator[None]:
+    """Three alignments of few updates; fusions of two, four voices on a grid of many points."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "SUITE", TINY)
+        some = {name: MIXTURES[name] for name in ("fusion, two", "consensus + fusion, two")}
+        patch.setattr(module, "MIXTURES", some)
+        yield
+
+
+def population(split: str, names: tuple[str, ...] = ADAPTED, N: int = 12) -> Population:
+    rng = np.random.default_rng([ord(c) for c in split])
+    K = 8
+    success = rng.random((N, K)) < 0.4
+    success[:, :2] = True, False
+    costs = {name: rng.random((N, K)) + 0.5 * ~success for name in ADAPTED}
+    ends = {name: rng.normal(size=(N, K, 4)).astype(np.float32) for name in (*PAIR, PLASTIC)}
+    goals = {name: rng.normal(size=(N, 4)).astype(np.float32) for name in (*PAIR, PLASTIC)}
+    ids = rng.random((N, K)).argsort(1)
+    evidence = Evidence.from_arrays(
+        [sha256(f"{split}-{n}".encode()) for n in range(N)],
+        ids,
+        {name: costs[name] for name in names},
+        {name: end for name, end in ends.items() if name in names},
+        goals,
+    )
+    y = torch.from_numpy(success)
+    return Population(evidence, Labels(evidence.identities, y, torch.ones_like(y)))
+
+
+Parts = tuple[Population, Population]
+
+
+@pytest.fixture(scope="module")
+def parts() -> Parts:
+    return population("fit"), population("cal")
+
+
+@pytest.fixture(scope="module")
+def whole(parts: Parts, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished suite. Not to be written to."""
+    folder = tmp_path_factory.mktemp("suites") / "whole"
+    fit_suite(folder, *parts, CARD)
+    return folder
+
+
+@pytest.fixture
+def copy(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "copy"))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(folder)): f.read_bytes() for f in folder.rglob("*") if f.is_file()}
+
+
+def same_choices(one: Suite, other: Suite, evidence: Evidence) -> bool:
+    first, second = one.choosers(evidence.names), other.choosers(evidence.names)
+    assert list(first) == list(second)
+    return all(
+        torch.equal(choose(evidence).score, second[name](evidence).score)
+        for name, choose in first.items()
+    )
+
+
+# --------------------------------------------------------------------------- as it goes
+
+
+def test_what_is_finished_is_on_disk_before_the_next_begins(parts: Parts, tmp_path: Path) -> None:
+    marks = ["mixtures.json", *(f"{name}/manifest.json" for name in TINY), "composition.json"]
+    begun: list[str] = []
+
+    def say(line: str) -> None:
+        there = [mark for mark in marks if (tmp_path / mark).exists()]
+        assert there == marks[: len(begun)]
+        assert (tmp_path / "suite.json").exists()
+        begun.append(line)
+
+    fit_suite(tmp_path, *parts, CARD, say)
+    assert begun == ["fusions", *TINY, "composition"]
+    assert all((tmp_path / mark).exists() for mark in marks)
+
+
+@pytest.mark.parametrize("stop", ["fusions", "relational", "composition"])
+def test_a_stopped_suite_goes_on_where_it_was(
+    stop: str, parts: Parts, whole: Path, tmp_path: Path
+) -> None:
+    def stops(line: str) -> None:
+        if line == stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit_suite(tmp_path, *parts, CARD, stops)
+    begun: list[str] = []
+    fit_suite(tmp_path, *parts, CARD, begun.append)
+    every = ["fusions", *TINY, "composition"]
+    assert begun == every[every.index(stop) :]
+    assert files(tmp_path) == files(whole)
+
+
+@pytest.mark.parametrize("lost", [*TINY])
+def test_only_what_is_missing_is_fitted(lost: str, parts: Parts, whole: Path, copy: Path) -> None:
+    shutil.rmtree(copy / lost)
+    (copy / "mixtures.json").write_text(marked := (whole / "mixtures.json").read_text() + " ")
+    ages = {path: path.stat().st_mtime_ns for path in copy.rglob("*") if path.name != "suite.json"}
+    begun: list[str] = []
+    suite = fit_suite(copy, *parts, CARD, begun.append)
+    assert begun == [lost]
+    assert (copy / "mixtures.json").read_text() == marked  # what is there is not looked at again
+    kept = {path: age for path, age in ages.items() if path.is_file()}
+    assert all(path.stat().st_mtime_ns == age for path, age in kept.items())
+    before, after = files(whole), files(copy)
+    del before["mixtures.json"], after["mixtures.json"]
+    assert after == before
+    assert same_choices(suite, load_suite(whole), population("test").evidence)
+
+
+def test_some_of_the_alignments(parts: Parts, whole: Path, tmp_path: Path) -> None:
+    begun: list[str] = []
+    some = fit_suite(tmp_path, *parts, CARD, begun.append, only=["log mixture"])
+    assert begun == ["fusions", "log mixture"]
+    assert list(some.alignments) == ["log mixture"]
+    assert some.threshold is None  # there is nothing to compose with
+    fit_suite(tmp_path, *parts, CARD, begun.append)
+    assert begun[2:] == ["pointwise", "relational", "composition"]
+    assert files(tmp_path) == files(whole)
+
+
+def test_an_alignment_that_another_process_is_writing_is_not_composed(
+    parts: Parts, copy: Path
+) -> None:
+    (copy / "relational/manifest.json").unlink()  # it comes last
+    (copy / "composition.json").unlink()
+    shutil.rmtree(copy / "log mixture")
+    suite = fit_suite(copy, *parts, CARD, only=["log mixture"])
+    assert suite.threshold is None
+    assert "relational" not in suite.alignments
+
+
+# ------------------------------------------------------------------------ what it is bound to
+
+
+def test_other_starts_and_other_banks_are_refused(parts: Parts, copy: Path) -> None:
+    fit, calibration = parts
+    before, other = files(copy), population("else")
+    for given in ((other, calibration, CARD), (fit, other, CARD), (calibration, fit, CARD)):
+        with pytest.raises(DjepaError, match=r"copy was fitted on other starts .* another folder"):
+            fit_suite(copy, *given)
+    fewer = fit.rows(torch.arange(11))
+    with pytest.raises(DjepaError, match="other starts"):
+        fit_suite(copy, fewer, calibration, CARD)
+    with pytest.raises(DjepaError, match="or pools"):  # the same starts may have other pools
+        fit_suite(copy, fit, calibration, {"bank": "xyz"})
+    assert files(copy) == before
+
+
+def test_starts_that_were_fitted_or_calibrated_on_do_not_confirm(whole: Path, parts: Parts) -> None:
+    new = population("test").evidence
+    unseen(whole, new)
+    for part in parts:
+        known = part.evidence
+        joined = replace(new, identities=(*new.identities[:-2], *known.identities[-2:]))
+        with pytest.raises(DjepaError, match=f"{known.identities[-2][:16]} and 1 others"):
+            unseen(whole, joined)
+
+
+def test_an_empty_folder_is_no_suite(tmp_path: Path) -> None:
+    with pytest.raises(DjepaError, match=r"no fitted methods: it has no mixtures\.json"):
+        load_suite(tmp_path)
+    with pytest.raises(DjepaError, match="no fitted methods"):
+        load_suite(tmp_path / "nowhere")
+
+
+def test_damage_is_named(copy: Path) -> None:
+    path = copy / "relational/calibration.json"
+    path.write_text(path.read_text().replace("threshold", "threshould"))
+    with pytest.raises(DjepaError, match=r"relational/calibration\.json is damaged"):
+        load_suite(copy)
+
+
+# --------------------------------------------------------------------------------- contents
+
+
+def test_the_suite_is_what_its_methods_are(parts: Parts, whole: Path) -> None:
+    """Loaded from disk, it decides as methods fitted here do."""
+    test, suite = population("test").evidence, load_suite(whole)
+    assert set(suite.alignments) == set(TINY)
+    assert suite.mixtures["fusion, two"] == Mixture.fit(PAIR, parts[0])
+    dense = Mixture.fit(PAIR, parts[0], "tdjepa")
+    assert suite.mixtures["consensus + fusion, two"] == dense
+    choosers = suite.choosers(test.names)
+    for name, config in TINY.items():
+        here, there = fit_aligned(config, *parts).decide(test), choosers[name](test)
+        assert torch.equal(here.final, there.score), name
+        assert torch.equal(here.position, there.position), name
+    relational = fit_aligned(TINY["relational"], *parts)
+    assert suite.threshold == fit_composed(relational, parts[1])
+    by_hand = composed(relational, suite.threshold)(test)
+    assert torch.equal(choosers["composition"](test).score, by_hand.score)
+
+
+def test_every_method_has_the_hash_of_its_file(whole: Path) -> None:
+    hashes = load_suite(whole).hashes
+    assert set(hashes) == {*TINY, "fusion, two", "consensus + fusion, two", "composition"}
+    assert all(hashes[name] == alignment_hash(whole / name) for name in TINY)
+    assert len({hashes[name] for name in TINY}) == 3
+    assert hashes["fusion, two"] == sha256((whole / "mixtures.json").read_bytes())
+    assert hashes["composition"] == sha256((whole / "composition.json").read_bytes())
+    card = json.loads((whole / "relational/card.json").read_text())
+    assert card == {"method": "relational", **CARD}
+
+
+ALWAYS = {
+    *(f"native {name}" for name in FOUR),
+    *(f"consensus {name}" for name in PAIR),
+    *("fusion, two", "consensus + fusion, two"),
+    *TINY,
+}
+
+
+def test_methods_of_adapted_predictors_need_their_evidence(whole: Path) -> None:
+    suite = load_suite(whole)
+    assert set(suite.choosers(FOUR)) == ALWAYS
+    assert set(suite.choosers((*FOUR, TUNED))) == {*ALWAYS, "fine-tuned"}
+    assert set(suite.choosers((*FOUR, PLASTIC))) == {*ALWAYS, "plasticity", "composition"}
+    assert set(suite.choosers(ADAPTED)) == {*ALWAYS, "fine-tuned", "plasticity", "composition"}
+    plain = population("test", FOUR).evidence
+    for name, choose in suite.choosers(plain.names).items():
+        assert choose(plain).position.shape == (12,), name
+    test = population("test").evidence
+    found = suite.choosers(test.names)
+    for label, name in (
+        ("fine-tuned", TUNED),
+        ("plasticity", PLASTIC),
+        ("native dinowm", "dinowm"),
+    ):
+        assert torch.equal(found[label](test).score, native(name)(test).score)
+
+
+def test_without_an_adapted_predictor_nothing_is_composed(tmp_path: Path) -> None:
+    begun: list[str] = []
+    parts = (population(split, FOUR) for split in ("fit", "cal"))
+    suite = fit_suite(tmp_path, *parts, CARD, begun.append)
+    assert begun == ["fusions", *TINY]
+    assert suite.threshold is None
+    assert "composition" not in suite.hashes
+    assert set(suite.choosers(FOUR)) == ALWAYS
+    # Evidence that has one does not make up a threshold.
+    assert "composition" not in suite.choosers(ADAPTED)
