@@ -8,14 +8,7 @@ OUT    ?= runs/study
 
 study: $(VENV)/.base
 	$(BIN)/djepa info
-	$(BIN)/djepa collect push --starts 64 --out $(OUT)/reference-control
-	$(BIN)/djepa collect push --starts 64 --profile decoy --split confirmation --out $(OUT)/decoy
-	$(BIN)/djepa check $(OUT)/reference-control $(OUT)/decoy
-	$(BIN)/djepa stats $(OUT)/reference-control $(OUT)/decoy
-	$(BIN)/djepa show $(OUT)/reference-control --start 19 --out $(OUT)/pictures
-	$(BIN)/djepa predict $(OUT)/reference-control --geometry lewm tdjepa jepawm dinowm
-	$(BIN)/djepa quality $(OUT)/reference-control --geometry lewm tdjepa jepawm dinowm
-	$(BIN)/djepa show $(OUT)/reference-control --start 19 --geometry lewm jepawm --out $(OUT)/pictures
+	$(BIN)/djepa study pusht --preset quick --out $(OUT)
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadscope
@@ -28,6 +21,7 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.base
 	$(BIN)/djepa bench world
 	$(BIN)/djepa bench geometry
+	$(BIN)/djepa bench align
 
 # Debian's Chromium, for the tests of the report page; without it they are skipped.
 browser:
@@ -47,7 +41,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.base: $(BIN)/python pyproject.toml constraints.txt
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e .
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[report]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.base

@@ -146,6 +146,15 @@ def test_the_example_of_the_geometries_page_runs(
     assert 0 < float(capsys.readouterr().out) <= 1
 
 
+def test_the_example_of_the_own_model_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    code = re.search(r"```python\n(.*?)```", (ROOT / "docs/own-model.md").read_text(), re.DOTALL)
+    assert code
+    names: dict[str, object] = {}
+    exec(code.group(1), names)
+    assert len(names["decision"].choice) == 60  # type: ignore[attr-defined]
+    assert "tensor(" in capsys.readouterr().out
+
+
 def test_the_shipped_weights_are_what_their_cards_say() -> None:
     """All four, at most 60 MB together, each loads, with recipe, command and metrics."""
     assert shipped() == ["dinowm", "jepawm", "lewm", "tdjepa"]

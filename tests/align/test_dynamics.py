@@ -80,7 +80,7 @@ def altered(folder: Path, **arrays: np.ndarray) -> Bank:
 def test_targets_are_latents_of_the_states_gone_through(model: LeWM, small_bank: Bank) -> None:
     targets = realised(model, small_bank, [7, 2], "cpu")
     states = small_bank.outcomes.states
-    N, K, B, _ = states.shape
+    K, B = states.shape[1:3]
     assert targets.shape == (2, K, B, 16)
     shape = small_bank.world().shape
     for i, n in enumerate((7, 2)):

@@ -46,7 +46,7 @@ CARD = {"bank": "abc"}
 
 @pytest.fixture(autouse=True, scope="module")
 def few_methods() -> Iterator[None]:
-    """Three alignments of few updates; fusions of two, four voices on a grid of many points."""
+    """Three alignments of few updates, and the fusions whose grids are small."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SUITE", TINY)
         some = {name: MIXTURES[name] for name in ("fusion, two", "consensus + fusion, two")}

@@ -22,7 +22,7 @@ def make_population(
     task: Any = None,
     latent: int = 4,
 ) -> Population:
-    """(N, K) native costs of TD-JEPA and outcomes; IDs count up and task costs follow, unless given.
+    """(N, K) native costs of TD-JEPA and outcomes; IDs and task costs follow, unless given.
 
     Every geometry, TD-JEPA first, has random last latents.
     """

@@ -21,7 +21,7 @@ SEEDS = (9201, 9202, 9203)
 
 
 @pytest.fixture
-def test(population: MakePopulation) -> Population:
+def pool(population: MakePopulation) -> Population:
     rng = np.random.default_rng(3)
     return population(
         rng.random((N, K)),
@@ -38,10 +38,10 @@ CHOOSERS = {
 }
 
 
-def mixed(test: Population) -> Population:
+def mixed(pool: Population) -> Population:
     """The same candidates in another order."""
     at = torch.from_numpy(np.random.default_rng(5).random((N, K)).argsort(1))
-    return Population(test.evidence.columns(at), test.labels.columns(at))
+    return Population(pool.evidence.columns(at), pool.labels.columns(at))
 
 
 def id_sets(evidence: Evidence, seed: int, k: int) -> list[set[int]]:
@@ -49,37 +49,37 @@ def id_sets(evidence: Evidence, seed: int, k: int) -> list[set[int]]:
     return [set(row) for row in ids.tolist()]
 
 
-def test_subsets_of_a_seed_are_nested_and_of_another_differ(test: Population) -> None:
-    order = nested(test.evidence, 9201)
+def test_subsets_of_a_seed_are_nested_and_of_another_differ(pool: Population) -> None:
+    order = nested(pool.evidence, 9201)
     assert torch.equal(order.sort(dim=1).values, torch.arange(K).expand(N, K))
     for few, many in ((8, 16), (16, 32)):
         for small, large in zip(
-            id_sets(test.evidence, 9201, few), id_sets(test.evidence, 9201, many), strict=True
+            id_sets(pool.evidence, 9201, few), id_sets(pool.evidence, 9201, many), strict=True
         ):
             assert small < large
-    assert id_sets(test.evidence, 9201, 8) != id_sets(test.evidence, 9202, 8)
+    assert id_sets(pool.evidence, 9201, 8) != id_sets(pool.evidence, 9202, 8)
     assert len({tuple(row) for row in order.tolist()}) == N  # every start draws for itself
 
 
 def test_subsets_do_not_depend_on_the_order_of_candidates_nor_on_other_starts(
-    test: Population,
+    pool: Population,
 ) -> None:
-    whole = id_sets(test.evidence, 9201, 8)
-    assert id_sets(mixed(test).evidence, 9201, 8) == whole
-    assert id_sets(test.evidence.rows([4, 2]), 9201, 8) == [whole[4], whole[2]]
+    whole = id_sets(pool.evidence, 9201, 8)
+    assert id_sets(mixed(pool).evidence, 9201, 8) == whole
+    assert id_sets(pool.evidence.rows([4, 2]), 9201, 8) == [whole[4], whole[2]]
 
 
-def test_smaller_pools_keep_their_order_and_their_outcomes(test: Population) -> None:
-    part = smaller(test, torch.tensor([[5, 1, 3]] * N))
-    assert torch.equal(part.evidence.ids, test.evidence.ids[:, [1, 3, 5]])
-    assert torch.equal(part.evidence.costs, test.evidence.costs[:, [1, 3, 5]])
+def test_smaller_pools_keep_their_order_and_their_outcomes(pool: Population) -> None:
+    part = smaller(pool, torch.tensor([[5, 1, 3]] * N))
+    assert torch.equal(part.evidence.ids, pool.evidence.ids[:, [1, 3, 5]])
+    assert torch.equal(part.evidence.costs, pool.evidence.costs[:, [1, 3, 5]])
     assert torch.equal(
-        part.evidence.terminals["lewm"], test.evidence.terminals["lewm"][:, [1, 3, 5]]
+        part.evidence.terminals["lewm"], pool.evidence.terminals["lewm"][:, [1, 3, 5]]
     )
-    assert torch.equal(part.labels.success, test.labels.success[:, [1, 3, 5]])
+    assert torch.equal(part.labels.success, pool.labels.success[:, [1, 3, 5]])
 
 
-def test_methods_share_their_subsets(test: Population) -> None:
+def test_methods_share_their_subsets(pool: Population) -> None:
     seen: dict[str, list[list[set[int]]]] = {"a": [], "b": []}
 
     def spy(name: str) -> Callable[[Evidence], Choice]:
@@ -89,7 +89,7 @@ def test_methods_share_their_subsets(test: Population) -> None:
 
         return choose
 
-    found = budgets({name: spy(name) for name in seen}, test, SEEDS)
+    found = budgets({name: spy(name) for name in seen}, pool, SEEDS)
     assert seen["a"] == seen["b"]
     assert found["a"] == found["b"]
     sizes = [len(call[0]) for call in seen["a"]]
@@ -97,34 +97,34 @@ def test_methods_share_their_subsets(test: Population) -> None:
     assert {k: len(by_seed) for k, by_seed in found["a"].items()} == {8: 3, 16: 3, 32: 3, K: 1}
 
 
-def test_the_whole_pool_is_the_plain_choice(test: Population) -> None:
-    found = budgets(CHOOSERS, test, SEEDS)
+def test_the_whole_pool_is_the_plain_choice(pool: Population) -> None:
+    found = budgets(CHOOSERS, pool, SEEDS)
     for name, choose in CHOOSERS.items():
-        assert found[name][K] == [solved(choose(test.evidence), test).mean()]
+        assert found[name][K] == [solved(choose(pool.evidence), pool).mean()]
 
 
-def test_within_a_subset_its_own_best_is_chosen(test: Population) -> None:
+def test_within_a_subset_its_own_best_is_chosen(pool: Population) -> None:
     """By hand: the cheapest of the eight drawn, and whether it succeeds."""
-    found = budgets(CHOOSERS, test, SEEDS)["native tdjepa"][8]
-    cost, success = test.evidence.costs[..., 0].numpy(), test.labels.success.numpy()
+    found = budgets(CHOOSERS, pool, SEEDS)["native tdjepa"][8]
+    cost, success = pool.evidence.costs[..., 0].numpy(), pool.labels.success.numpy()
     for share, seed in zip(found, SEEDS, strict=True):
-        drawn = nested(test.evidence, seed)[:, :8].numpy()
+        drawn = nested(pool.evidence, seed)[:, :8].numpy()
         picks = [row[cost[n, row].argmin()] for n, row in enumerate(drawn)]
         assert share == success[np.arange(N), picks].mean()
 
 
-def test_budgets_do_not_depend_on_the_order_of_candidates(test: Population) -> None:
-    assert budgets(CHOOSERS, mixed(test), SEEDS) == budgets(CHOOSERS, test, SEEDS)
+def test_budgets_do_not_depend_on_the_order_of_candidates(pool: Population) -> None:
+    assert budgets(CHOOSERS, mixed(pool), SEEDS) == budgets(CHOOSERS, pool, SEEDS)
 
 
-def test_pools_as_small_as_a_subset_are_measured_once(test: Population) -> None:
-    few = smaller(test, torch.arange(16).expand(N, 16))
+def test_pools_as_small_as_a_subset_are_measured_once(pool: Population) -> None:
+    few = smaller(pool, torch.arange(16).expand(N, 16))
     found = budgets(CHOOSERS, few, SEEDS)
     assert all(list(by) == [8, 16] and len(by[16]) == 1 for by in found.values())
 
 
 @pytest.fixture
-def stored(test: Population, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+def stored(pool: Population, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """A function that lifts a choice into random futures around goals of a given size."""
 
     def run(choice: Choice, size: float = 1.0, starts: int = N) -> Any:
@@ -137,7 +137,7 @@ def stored(test: Population, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
             measures, "read_predictions", lambda bank, name: asked.append(name) or held
         )
         bank: Any = None
-        found, drawn = lifting(choice, test.evidence.rows(range(starts)), bank)
+        found, drawn = lifting(choice, pool.evidence.rows(range(starts)), bank)
         assert asked == ["tdjepa"]
         return found, drawn, futures
 
@@ -145,10 +145,10 @@ def stored(test: Population, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
 
 
 def test_lifting_gives_back_every_rank_and_every_choice(
-    test: Population, stored: Callable[..., Any]
+    pool: Population, stored: Callable[..., Any]
 ) -> None:
-    ids = test.evidence.ids
-    score = test.evidence.costs[..., 1].round(decimals=1)  # with ties: the smaller ID is better
+    ids = pool.evidence.ids
+    score = pool.evidence.costs[..., 1].round(decimals=1)  # with ties: the smaller ID is better
     choice = Choice(best(score, ids), score)
     found, drawn, futures = stored(choice)
     assert found == {
@@ -188,17 +188,17 @@ def test_more_starts_than_one_batch_are_lifted_in_order(
 
 
 def test_a_choice_other_than_the_scores_best_is_not_given_back(
-    test: Population, stored: Callable[..., Any]
+    pool: Population, stored: Callable[..., Any]
 ) -> None:
-    score = test.evidence.costs[..., 0]
-    position = best(score, test.evidence.ids)
-    position[:7] = strict_ranks(score, test.evidence.ids)[:7].argmax(1)
+    score = pool.evidence.costs[..., 0]
+    position = best(score, pool.evidence.ids)
+    position[:7] = strict_ranks(score, pool.evidence.ids)[:7].argmax(1)
     found, _, _ = stored(Choice(position, score))
     assert (found["ranks_recovered"], found["choices_recovered"]) == (N * K, N - 7)
 
 
-def test_what_rounding_loses_is_counted(test: Population, stored: Callable[..., Any]) -> None:
+def test_what_rounding_loses_is_counted(pool: Population, stored: Callable[..., Any]) -> None:
     """Around goals in the thousands float16 cannot tell forty ranks apart: a study must say so."""
-    found, drawn, _ = stored(native("tdjepa")(test.evidence), size=2000)
+    found, drawn, _ = stored(native("tdjepa")(pool.evidence), size=2000)
     assert found["ranks_recovered"] < found["ranks"]
     assert found["ranks_recovered"] == (drawn["after"] == drawn["wanted"]).sum()

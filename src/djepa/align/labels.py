@@ -4,6 +4,7 @@ Legend: N starts, K candidates.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +32,18 @@ class Labels:
         arrays = (np.ascontiguousarray(x) for x in (outcomes.success, outcomes.observed))
         success, observed = (torch.from_numpy(x) for x in arrays)
         return cls(identities, success, observed, torch.from_numpy(outcomes.cost.astype(float)))
+
+    @classmethod
+    def from_arrays(
+        cls, evidence: Evidence, success: Any, observed: Any = None, cost: Any = None
+    ) -> "Labels":
+        """(N, K) outcomes of the starts of some evidence; `observed` says which were executed."""
+        won = torch.as_tensor(np.asarray(success))
+        seen = torch.ones_like(won) if observed is None else torch.as_tensor(np.asarray(observed))
+        paid = None if cost is None else torch.as_tensor(np.asarray(cost, dtype=float))
+        found = cls(evidence.identities, won, seen, paid)
+        found.check(evidence)
+        return found
 
     def rows(self, chosen: Tensor) -> "Labels":
         """Of some starts."""

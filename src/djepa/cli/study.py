@@ -36,13 +36,17 @@ class RunStudy:
 
     def run(self) -> int:
         """Run the stages that are missing."""
-        from djepa.errors import unknown_name
+        from importlib.util import find_spec
+
+        from djepa.errors import MissingExtraError, unknown_name
         from djepa.rollout.engine import get_engine
         from djepa.studies.pusht import new_study
         from djepa.studies.stages import run_stages
 
         if self.study != "pusht":
             raise unknown_name("study", self.study, ["pusht"])
+        if not self.until and find_spec("matplotlib") is None:  # said before the work, not after
+            raise MissingExtraError("The figures of a study", "report")
         engine = get_engine(self.engine, self.workers, None)
         study = new_study(self.out, self.preset, engine, self.device, self.seed, self.pools)
         run_stages([*study.stages(), *study.writing()], console.print, self.until)
