@@ -13,6 +13,9 @@ from djepa.bench.world import Row
 from djepa.cli.main import NAMES
 from djepa.evaluate.quality import Quality, quality_markdown
 from djepa.models.weights import SHIPPED, load_geometry, read_card, shipped
+from djepa.report.tables import to_markdown
+from djepa.studies.pages import verdict
+from djepa.studies.write import Results, make_tables, short_table
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -73,7 +76,8 @@ def test_the_readme_quotes_the_recorded_numbers() -> None:
 
 
 def test_the_example_of_the_readme_runs() -> None:
-    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    text = (ROOT / "README.md").read_text()
+    code = re.search(r"## By hand\n\n```python\n(.*?)```", text, re.DOTALL)
     assert code
     names: dict[str, object] = {}
     exec(code.group(1), names)
@@ -153,6 +157,16 @@ def test_the_example_of_the_own_model_page_runs(capsys: pytest.CaptureFixture[st
     exec(code.group(1), names)
     assert len(names["decision"].choice) == 60  # type: ignore[attr-defined]
     assert "tensor(" in capsys.readouterr().out
+    short = re.search(
+        r"## Your own model\n\n```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    assert short
+    given = {name: names[name][:180] for name in ("names", "ids", "costs", "goals", "success")}  # type: ignore[index]
+    given["last_latents"] = names["ends"][:180]  # type: ignore[index]
+    given["other_evidence"], given["other_outcomes"] = names["calibration"]  # type: ignore[misc]
+    given["new_evidence"] = names["new"][0]  # type: ignore[index]
+    exec(short.group(1).replace('base=("mine",)', 'base=("mine",), updates=20'), given)
+    assert len(given["decision"].choice) == 60
 
 
 def test_the_shipped_weights_are_what_their_cards_say() -> None:
@@ -193,3 +207,27 @@ def test_files_stay_readable() -> None:
     lengths = [len(f.read_text().splitlines()) for f in (ROOT / "src").rglob("*.py")]
     assert max(lengths) <= 500
     assert np.median(lengths) < 180
+
+
+def study() -> Results:
+    return Results(ROOT / "docs/results/pusht-paper")
+
+
+def test_the_tables_of_the_study_are_made_from_its_rows() -> None:
+    text, results = (ROOT / "docs/study.md").read_text(), study()
+    tables = {table.name: table for table in make_tables(results)}
+    named = re.findall(r"<!-- table ([a-z0-9-]+) -->", text)
+    assert len(named) > 8
+    for name in named:
+        assert between(text, f"table {name}") == to_markdown(tables[name]).strip()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/study.md"])
+def test_the_verdict_is_what_the_intervals_say(page: str) -> None:
+    said = "\n".join(f"- {line}" for line in verdict(study()))
+    assert between((ROOT / page).read_text(), "verdict") == said
+
+
+def test_the_short_table_of_the_readme_is_made_from_the_rows() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert between(text, "short") == to_markdown(short_table(study())).strip()

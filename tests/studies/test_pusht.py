@@ -1,7 +1,6 @@
 """One real study, tiny: every stage runs, what is there stays, and the same rows come out again."""
 
 import json
-import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from djepa.studies.stages import claim, run_stages
 from djepa.studies.write import METHODS
 
 SIZES = Sizes(
-    fit=6, calibration=3, plastic=(2, 2), audit=2, confirmation=4, curve=(4, 6), repeats=1
+    fit=4, calibration=2, plastic=(2, 1), audit=2, confirmation=3, curve=(3, 4), repeats=1
 )
 STAGES = [
     *(f"{name} reference" for name in ("collect", "predict", "fit", "decide")),
@@ -69,6 +68,7 @@ def hasty() -> Iterator[None]:
             few = replace(config, updates=min(config.updates, 20), every=10)
             patch.setitem(SUITE, name, few)
         patch.setattr(populations, "PlasticConfig", partial(PlasticConfig, updates=1, batch=2))
+        patch.setattr(populations, "RATES", (2e-5,))
         patch.setattr(measures, "WARM", 0)
         yield
 
@@ -120,7 +120,7 @@ def test_rows_are_what_the_bank_says_of_the_choices(finished: Tiny) -> None:
     bank = finished.study.bank("reference", "confirmation")
     seen, ids = bank.outcomes, bank.decisions.candidate_ids
     assert Counter(row.method for row in rows) == dict.fromkeys(
-        {*METHODS, "lewm descriptors", "temporal descriptors"} - {"relational, fitted here"}, 4
+        {*METHODS, "lewm descriptors", "temporal descriptors"} - {"relational, fitted here"}, 3
     )
     for row in rows:
         at = ids[row.start].tolist().index(row.chosen)
@@ -143,12 +143,12 @@ def test_populations_are_apart(finished: Tiny) -> None:
         name: finished.study.bank("reference", name) for name in ("fit", "confirmation", "audit")
     }
     assert {name: len(bank) for name, bank in banks.items()} == {
-        "fit": 9,
-        "confirmation": 4,
+        "fit": 6,
+        "confirmation": 3,
         "audit": 2,
     }
     names = [bytes(row) for bank in banks.values() for row in bank.decisions.identities]
-    assert len(set(names)) == 15
+    assert len(set(names)) == 11
     used = finished.held("fits/reference/suite.json")["starts"]
     assert used == [bytes(row).hex()[:16] for row in banks["fit"].decisions.identities]
 
@@ -170,11 +170,11 @@ def test_measures_of_the_same_choices_agree(finished: Tiny) -> None:
         }
         assert by_size["63"] == [share[method]]
     for method, lift in finished.held("lifting/reference.json").items():
-        assert (lift["starts"], lift["ranks"]) == (4, 4 * 63), method
-        assert (lift["choices_recovered"], lift["ranks_recovered"]) == (4, 4 * 63)
+        assert (lift["starts"], lift["ranks"]) == (3, 3 * 63), method
+        assert (lift["choices_recovered"], lift["ranks_recovered"]) == (3, 3 * 63)
     # The learning curve ends where the suite was fitted: on the same starts, to the same methods.
     learned = finished.held("learning/reference.json")
-    assert [row["fit"] for row in learned] == [4] * 4 + [6] * 4
+    assert [row["fit"] for row in learned] == [3] * 4 + [4] * 4
     for row in learned[4:]:
         assert row["hits"] / row["of"] == share[row["method"]]
     for entry in finished.held("deployment.json").values():
@@ -190,18 +190,19 @@ def test_a_second_run_does_nothing(again: Tiny) -> None:
 
 def test_rows_that_were_lost_come_back_the_same(again: Tiny, finished: Tiny, hasty: None) -> None:
     (again.out / "rows" / "reference.csv.gz").unlink()
-    banks = {name: when for name, when in again.times().items() if name.startswith("banks/")}
-    assert again.run() == ["decide reference", "tables", "figures", "page"]
+    assert again.run(until="tables") == ["decide reference", "tables"]
     for name in (
         "rows/reference.csv.gz",
         "budget/reference.json",
         "lifting/reference.safetensors",
         "inspector/reference.json",
         "tables/success-reference.csv",
-        "figures/success.png",
     ):
         assert (again.out / name).read_bytes() == (finished.out / name).read_bytes(), name
-    assert {n: t for n, t in again.times().items() if n.startswith("banks/")} == banks
+    before, after = finished.times(), again.times()
+    kept = [n for n in before if n.startswith("banks/") and n.endswith(".safetensors")]
+    assert kept
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
 
 
 def test_rows_of_further_pools_get_into_tables_figures_and_page(again: Tiny) -> None:
@@ -209,7 +210,7 @@ def test_rows_of_further_pools_get_into_tables_figures_and_page(again: Tiny) -> 
     rows = read_rows(again.out / "rows" / "reference.csv.gz")
     write_rows(again.out / "rows" / "decoy.csv.gz", [replace(row, pools="decoy") for row in rows])
     assert again.run() == ["tables", "figures", "page"]
-    assert "decoy, 4 starts" in (again.out / "tables" / "across.csv").read_text()
+    assert "decoy, 3 starts" in (again.out / "tables" / "across.csv").read_text()
     assert (again.out / "tables" / "success-decoy.csv").exists()
     assert "\ndecoy,oracle," in (again.out / "figures" / "success.csv").read_text()
     assert "<strong>decoy pools</strong>" in (again.out / "report.html").read_text()
@@ -244,9 +245,9 @@ def test_a_study_that_cannot_be_is_refused_before_it_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, engine = tmp_path / "out", LocalEngine(1)
-    with pytest.raises(DjepaError, match="Unknown preset 'papr'. Did you mean 'paper'"):
+    with pytest.raises(DjepaError, match=r"Unknown preset 'papr'\. Did you mean 'paper'"):
         new_study(out, "papr", engine, "cpu", 0)
-    with pytest.raises(DjepaError, match="Unknown pools 'decoys'. Did you mean 'decoy'"):
+    with pytest.raises(DjepaError, match=r"Unknown pools 'decoys'\. Did you mean 'decoy'"):
         new_study(out, "paper", engine, "cpu", 0, ("decoys",))
     monkeypatch.setattr("djepa.studies.pusht.SHIPPED", tmp_path / "nothing")
     with pytest.raises(DjepaError, match=r"ships nothing fitted on decoy pools.*--preset paper"):
@@ -258,4 +259,4 @@ def test_a_study_that_cannot_be_is_refused_before_it_is_begun(
         new_study(out, "paper", engine, "cpu", 1)
     with pytest.raises(DjepaError, match="another preset, sizes"):
         new_study(out, "large", engine, "cpu", 0)
-    assert os.listdir(out) == ["study.json"]
+    assert [path.name for path in out.iterdir()] == ["study.json"]

@@ -54,7 +54,7 @@ def eligible(test: Population, geometry: str = "tdjepa") -> Tensor:
     """
     e, success = test.evidence, test.labels.success
     cost = e.costs[..., e.names.index(geometry)]
-    short = strict_ranks(cost, e.ids) < SHORTLIST
+    short = strict_ranks(cost, e.ids) < SHORTLIST - 1
     both = (success & short).any(1) & (~success & short).any(1)
     distance = cost.clamp(min=0).sqrt()
     good = distance.masked_fill(~success, torch.inf).amin(1)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from djepa.errors import DjepaError
-from djepa.evaluate.intervals import Rate
+from djepa.evaluate.intervals import Rate, rate_of
 from djepa.evaluate.rows import Row, read_rows, successes
 from djepa.files import write_atomically
 from djepa.report.results import (
@@ -47,6 +47,22 @@ METHODS = (
     "log mixture",
     "D-JEPA",
     "realised lewm",
+    "oracle",
+)
+SHORT = (
+    "random",
+    "consensus tdjepa",
+    "native lewm",
+    "native tdjepa",
+    "native jepawm",
+    "native dinowm",
+    "fusion, two",
+    "relational",
+    "composition",
+    "fusion, four",
+    "consensus + fusion, four",
+    "log mixture",
+    "D-JEPA",
     "oracle",
 )
 REFERENCES = (
@@ -140,6 +156,21 @@ def make_tables(results: Results) -> list[Table]:
     if audits := results.held("audit"):
         found += [_gap_table(audits), _inversion_table(audits), _correlation_table(audits)]
     return found
+
+
+def short_table(results: Results) -> Table:
+    """The methods that matter most, on all starts of every kind of pools."""
+    kinds = {kind: successes(rows) for kind, rows in results.rows.items()}
+    rows = []
+    for method in SHORT:
+        cells = [
+            rate_of(solved[method]).percent(interval=True) if method in solved else ""
+            for solved in kinds.values()
+        ]
+        rows.append((method, *cells))
+    heads = [f"{kind}, {len(solved['oracle'])} starts" for kind, solved in kinds.items()]
+    title = "Success by kind of pools (95 % interval)"
+    return Table("short", title, ("method", *heads), tuple(rows))
 
 
 def write_tables(results: Results) -> None:

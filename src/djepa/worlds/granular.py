@@ -1,0 +1,163 @@
+"""The granular world: a flat board pushes a pile of discs on an open table.
+
+State (4 n numbers): x y of every grain, then the velocity x y of every grain. A control is one whole
+push (x0, y0, x1, y1): the board comes down at the first point, across the way to the second, moves
+there in a straight line, is lifted, and the grains come to rest. The board is up between pushes and
+so no part of the state. Units are those of `djepa.pools.granular`: pushes lie in [-4, 4].
+
+The state is all there is. Every push runs in a space of its own, so a rollout that is stopped and
+restored anywhere goes on with the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from djepa.errors import DjepaError
+from djepa.worlds.chamfer import get_granular_rule
+from djepa.worlds.granular_space import run_push
+from djepa.worlds.protocol import Bools, Floats, Frames
+
+if TYPE_CHECKING:
+    from djepa.worlds.granular_draw import GranularLook
+
+PUSH_BOUND = 4.0  # of every number of a push; `djepa.pools.granular` clips to the same
+FAR = 100.0  # no grain of a state may lie, or move in a second, further than this
+SPACING = 0.23  # between neighbours of the reset pile
+MAX_GRAINS = 1000
+
+
+class GranularWorld:
+    """`particles` grains on the table. Holds nothing but their live state for `step`."""
+
+    name = "granular"
+    version = 1
+    action_size = 4
+
+    def __init__(self, particles: int = 100, rule: str = "granular.v1") -> None:
+        if type(particles) is not int or not 1 <= particles <= MAX_GRAINS:
+            raise DjepaError(f"particles must be 1 to {MAX_GRAINS} (whole), got {particles!r}.")
+        self.particles = particles
+        self.state_size = 4 * particles
+        self.rule = rule
+        self._cost = get_granular_rule(rule)
+        self._state = as_state(reset_places(particles))
+
+    def restore(self, state: npt.ArrayLike) -> None:
+        """Become `state` (4 n,); no physics is run."""
+        self._state = self._checked(state)
+
+    def snapshot(self) -> Floats:
+        """(4 n,) the live state."""
+        return self._state.copy()
+
+    def step(self, control: npt.ArrayLike) -> Floats:
+        """Execute one push (4,) and let the grains come to rest."""
+        self._state = _pushed(self._state, _as_controls(control, (4,)))
+        return self._state.copy()
+
+    def execute(self, state: npt.ArrayLike, controls: npt.ArrayLike) -> Floats:
+        """(K, H, 4) pushes, each row executed from `state` -> (K, H + 1, 4 n)."""
+        start = self._checked(state)
+        pushes = _as_controls(controls, (None, None, 4))
+        K, H, _ = pushes.shape
+        states = np.empty((K, H + 1, self.state_size))
+        states[:, 0] = start
+        for k, h in np.ndindex(K, H):
+            states[k, h + 1] = _pushed(states[k, h], pushes[k, h])
+        return states
+
+    def judge(self, goal: npt.ArrayLike, states: npt.ArrayLike) -> tuple[Bools, Floats]:
+        """(..., 4 n) final states -> success and task cost; success is cost < 1.
+
+        Velocities do not count, and neither does which grain is where.
+        """
+        ends = [np.asarray(goal, np.float64), np.asarray(states, np.float64)]
+        for what, array in zip(("goal", "states"), ends, strict=True):
+            wide = array.ndim > 0 and array.shape[-1] == self.state_size
+            if not wide or not np.isfinite(array).all():
+                odd = "NaN or infinity" if wide else f"shape {array.shape}"
+                raise DjepaError(
+                    f"judge: {what} must be {self.state_size} finite numbers each, got {odd}."
+                )
+        cost = self._cost(places(ends[1]), places(ends[0]))
+        return cost < 1.0, cost
+
+    def render(
+        self,
+        states: npt.ArrayLike,
+        size: int = 112,
+        goal: npt.ArrayLike | None = None,
+        look: GranularLook | None = None,
+    ) -> Frames:
+        """(..., 4 n) states -> (..., size, size, 3); `goal` (4 n,) or (..., 4 n) lies beneath."""
+        import torch  # only who draws waits for torch: workers that execute never do
+
+        from djepa.worlds.granular_draw import draw_granular
+
+        many = np.asarray(states, np.float64)
+        if many.ndim == 0 or many.shape[-1] != self.state_size:
+            raise DjepaError(f"render: {self.state_size} numbers a state, got {many.shape}.")
+        marks = None
+        if goal is not None:
+            try:
+                goals = np.broadcast_to(np.asarray(goal, np.float64), many.shape)
+            except ValueError:
+                raise DjepaError("render: the goal must be one state or one per state.") from None
+            marks = torch.from_numpy(places(goals.reshape(-1, self.state_size)).copy())
+        flat = torch.from_numpy(places(many.reshape(-1, self.state_size)).copy())
+        frames = draw_granular(flat, size, marks, look)
+        return np.asarray(frames.numpy().reshape(*many.shape[:-1], size, size, 3))
+
+    def _checked(self, state: npt.ArrayLike) -> Floats:
+        array = np.array(state, dtype=np.float64)
+        if array.shape != (self.state_size,):
+            raise DjepaError(
+                f"A state of {self.particles} grains has {self.state_size} numbers, "
+                f"got an array of shape {array.shape}."
+            )
+        if not (np.abs(array) <= FAR).all():  # also false for NaN
+            raise DjepaError(f"A granular state must be finite and within ±{FAR:g}.")
+        return array
+
+
+def places(states: Floats) -> Floats:
+    """(..., 4 n) states -> (..., n, 2) where the grains are."""
+    n = states.shape[-1] // 4
+    return states[..., : 2 * n].reshape(*states.shape[:-1], n, 2)
+
+
+def as_state(points: Floats) -> Floats:
+    """(..., n, 2) places -> (..., 4 n) a state at rest."""
+    flat = np.asarray(points, np.float64).reshape(*points.shape[:-2], -1)
+    return np.concatenate([flat, np.zeros_like(flat)], axis=-1)
+
+
+def reset_places(particles: int) -> Floats:
+    """(n, 2) the pile that every episode begins with: a square patch about the middle."""
+    side = int(np.ceil(np.sqrt(particles)))
+    rows = np.arange(particles) // side
+    columns = np.arange(particles) % side
+    columns = columns + (side - np.bincount(rows)[rows]) / 2  # a short last row stands in the middle
+    patch = np.stack([columns, rows], axis=1) - [(side - 1) / 2, rows[-1] / 2]
+    return np.asarray(patch * SPACING)
+
+
+def _pushed(state: Floats, push: Floats) -> Floats:
+    """One push from a state (4 n,), in a fresh space."""
+    halves = state.reshape(2, -1, 2)
+    after = run_push(np.hstack([halves[0], halves[1]]), push)
+    return np.concatenate([after[:, :2].ravel(), after[:, 2:].ravel()])
+
+
+def _as_controls(controls: npt.ArrayLike, shape: tuple[int | None, ...]) -> Floats:
+    array = np.asarray(controls, dtype=np.float64)
+    wanted = tuple("KH"[i] if n is None else n for i, n in enumerate(shape))
+    if array.ndim != len(shape) or array.shape[-1] != shape[-1]:
+        raise DjepaError(f"Pushes must have shape {wanted}, got {array.shape}.")
+    if not (np.abs(array) <= PUSH_BOUND).all():  # also false for NaN
+        raise DjepaError("Pushes must lie in [-4, 4]; found a value outside, or not finite.")
+    return array
