@@ -31,6 +31,8 @@ class Choice(NamedTuple):
     score: Tensor  # (N, K) float64, lower is better
     base: Tensor | None = None  # (N, K) what an alignment started from
     opened: Tensor | None = None  # (N,) bool: its gate let another choice pass
+    advantage: Tensor | None = None  # (N,) what the gate compares with its threshold
+    threshold: float | None = None
 
 
 Chooser = Callable[[Evidence], Choice]  # from evidence alone
@@ -101,8 +103,10 @@ def aligned(alignment: Alignment) -> Chooser:
     """What a calibrated alignment decides."""
 
     def choose(e: Evidence) -> Choice:
-        d = alignment.decide(e)
-        return Choice(d.position, d.final, d.base, d.opened)
+        d, gate = alignment.decide(e), alignment.gate
+        assert gate is not None  # or it could not decide
+        gain = gate.advantage(d.base, d.refined, e.ids)
+        return Choice(d.position, d.final, d.base, d.opened, gain, gate.threshold)
 
     return choose
 

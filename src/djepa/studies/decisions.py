@@ -54,9 +54,9 @@ def eligible(test: Population, geometry: str = "tdjepa") -> Tensor:
     """
     e, success = test.evidence, test.labels.success
     cost = e.costs[..., e.names.index(geometry)]
-    short = strict_ranks(cost, e.ids) < SHORTLIST - 1
+    short = strict_ranks(cost, e.ids) < SHORTLIST
     both = (success & short).any(1) & (~success & short).any(1)
-    distance = cost.clamp(min=0).sqrt()
+    distance = cost
     good = distance.masked_fill(~success, torch.inf).amin(1)
     bad = distance.masked_fill(success, torch.inf).amin(1)
     gap = ((good - bad).abs() / (good + bad)).nan_to_num(0.0)  # both at the goal: no difference

@@ -42,4 +42,6 @@ def shown(test: Population, choices: Mapping[str, Choice]) -> list[int]:
 def _view(choice: Choice) -> View:
     base = None if choice.base is None else choice.base.cpu().numpy()
     opened = None if choice.opened is None else choice.opened.cpu().numpy()
-    return View(choice.score.cpu().numpy(), choice.position.cpu().numpy(), base, opened)
+    gain = None if choice.advantage is None else choice.advantage.cpu().numpy()
+    score, chosen = choice.score.cpu().numpy(), choice.position.cpu().numpy()
+    return View(score, chosen, base, opened, gain, choice.threshold)
