@@ -1,6 +1,7 @@
 """Budgets are subsets that every method shares; lifting is counted, not assumed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,8 @@ def test_subsets_of_a_seed_are_nested_and_of_another_differ(pool: Population) ->
         ):
             assert small < large
     assert id_sets(pool.evidence, 9201, 8) != id_sets(pool.evidence, 9202, 8)
-    assert len({tuple(row) for row in order.tolist()}) == N  # every start draws for itself
+    alike = replace(pool.evidence, ids=torch.arange(K).expand(N, K))
+    assert len({tuple(row) for row in nested(alike, 9201).tolist()}) == N  # each draws for itself
 
 
 def test_subsets_do_not_depend_on_the_order_of_candidates_nor_on_other_starts(
@@ -139,7 +141,7 @@ def stored(pool: Population, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
         bank: Any = None
         found, drawn = lifting(choice, pool.evidence.rows(range(starts)), bank)
         assert asked == ["tdjepa"]
-        return found, drawn, futures
+        return found, drawn, futures, goal
 
     return run
 
@@ -150,7 +152,7 @@ def test_lifting_gives_back_every_rank_and_every_choice(
     ids = pool.evidence.ids
     score = pool.evidence.costs[..., 1].round(decimals=1)  # with ties: the smaller ID is better
     choice = Choice(best(score, ids), score)
-    found, drawn, futures = stored(choice)
+    found, drawn, futures, goals = stored(choice)
     assert found == {
         "geometry": "tdjepa",
         "precision": "float16",
@@ -162,7 +164,10 @@ def test_lifting_gives_back_every_rank_and_every_choice(
     wanted = strict_ranks(score, ids).numpy()
     np.testing.assert_array_equal(drawn["wanted"], wanted)
     np.testing.assert_array_equal(drawn["after"], wanted)
-    assert (drawn["before"] != wanted).mean() > 0.9
+    off = torch.from_numpy(futures[:, :, -1]).float() - torch.from_numpy(goals)[:, None].float()
+    before = strict_ranks(off.square().mean(-1), ids).numpy()
+    np.testing.assert_array_equal(drawn["before"], before)
+    assert (before != wanted).mean() > 0.9
     # What is drawn in full is the first start whose choice changes.
     start = int((drawn["before"].argmin(1) != choice.position.numpy()).argmax())
     np.testing.assert_array_equal(drawn["original"], futures[start, :, -1])
@@ -193,12 +198,12 @@ def test_a_choice_other_than_the_scores_best_is_not_given_back(
     score = pool.evidence.costs[..., 0]
     position = best(score, pool.evidence.ids)
     position[:7] = strict_ranks(score, pool.evidence.ids)[:7].argmax(1)
-    found, _, _ = stored(Choice(position, score))
+    found, *_ = stored(Choice(position, score))
     assert (found["ranks_recovered"], found["choices_recovered"]) == (N * K, N - 7)
 
 
 def test_what_rounding_loses_is_counted(pool: Population, stored: Callable[..., Any]) -> None:
     """Around goals in the thousands float16 cannot tell forty ranks apart: a study must say so."""
-    found, drawn, _ = stored(native("tdjepa")(pool.evidence), size=2000)
+    found, drawn, *_ = stored(native("tdjepa")(pool.evidence), size=2000)
     assert found["ranks_recovered"] < found["ranks"]
     assert found["ranks_recovered"] == (drawn["after"] == drawn["wanted"]).sum()

@@ -24,7 +24,14 @@ from djepa.studies.stages import claim, run_stages
 from djepa.studies.write import METHODS
 
 SIZES = Sizes(
-    fit=4, calibration=2, plastic=(2, 1), audit=2, confirmation=3, curve=(3, 4), repeats=1
+    fit=4,
+    calibration=2,
+    plastic=(2, 1),
+    audit=2,
+    confirmation=3,
+    searched=3,
+    curve=(3, 4),
+    repeats=1,
 )
 STAGES = [
     *(f"{name} reference" for name in ("collect", "predict", "fit", "decide")),
@@ -234,7 +241,8 @@ def test_presets_ask_for_what_there_is() -> None:
     for name, sizes in PRESETS.items():
         for pools in POOLS:
             wanted = Study(Place(Path("nowhere"), LocalEngine(1)), sizes).populations(pools)
-            assert wanted["confirmation"] == sizes.confirmation
+            counted = sizes.searched if pools == "planner" else sizes.confirmation
+            assert wanted["confirmation"] == counted
             assert ("audit" in wanted) == (pools == "reference")
             if "fit" in wanted:
                 assert wanted["fit"] >= max(sizes.fit + sizes.calibration, sum(sizes.plastic))

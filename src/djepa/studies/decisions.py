@@ -56,7 +56,7 @@ def eligible(test: Population, geometry: str = "tdjepa") -> Tensor:
     cost = e.costs[..., e.names.index(geometry)]
     short = strict_ranks(cost, e.ids) < SHORTLIST
     both = (success & short).any(1) & (~success & short).any(1)
-    distance = cost
+    distance = cost.clamp(min=0).sqrt()
     good = distance.masked_fill(~success, torch.inf).amin(1)
     bad = distance.masked_fill(success, torch.inf).amin(1)
     gap = ((good - bad).abs() / (good + bad)).nan_to_num(0.0)  # both at the goal: no difference

@@ -62,15 +62,16 @@ class Sizes:
     plastic: tuple[int, int]  # fitting and calibration starts of patches, of the same bank; or 0
     audit: int
     confirmation: int
+    searched: int  # confirmation starts of planner pools, each of which costs a search
     curve: tuple[int, ...] = ()  # fitting starts of the learning curve
     repeats: int = 10  # of every latency
     shipped: bool = False  # take what comes with the package instead of fitting
 
 
 PRESETS = {
-    "quick": Sizes(96, 32, (0, 0), 48, 64, repeats=3, shipped=True),
-    "paper": Sizes(448, 64, (384, 128), 96, 512),
-    "large": Sizes(4096, 512, (384, 128), 512, 2048, (448, 1024, 2048, 4096)),
+    "quick": Sizes(96, 32, (0, 0), 48, 64, 48, repeats=3, shipped=True),
+    "paper": Sizes(448, 64, (384, 128), 96, 512, 256),
+    "large": Sizes(4096, 512, (384, 128), 512, 2048, 2048, (448, 1024, 2048, 4096)),
 }
 
 
@@ -124,7 +125,8 @@ class Study:
     def populations(self, pools: str) -> dict[str, int]:
         """Name -> starts, of one kind of pools."""
         s = self.sizes
-        found = {"fit": max(s.fit + s.calibration, sum(s.plastic)), "confirmation": s.confirmation}
+        confirmation = s.searched if pools == "planner" else s.confirmation
+        found = {"fit": max(s.fit + s.calibration, sum(s.plastic)), "confirmation": confirmation}
         if pools == "reference":
             found["audit"] = s.audit
         if s.shipped and pools != "reference":

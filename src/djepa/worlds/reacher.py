@@ -1,0 +1,177 @@
+"""The reacher world: dm_control's two-link planar arm, driven by torques through MuJoCo.
+
+State (4 numbers): shoulder and wrist angle in rad (raw, the shoulder is not wrapped), then their
+velocities in rad/s. A control holds for one integration of 0.02 s, dm_control's own control step,
+or for `repeat` of them.
+
+Four numbers are the whole state. The solver's only memory is its warm start, which matters while
+the wrist presses against a stop; it is switched off, so an episode that is stopped and restored
+anywhere goes on with the same bits. Only executing needs the extra `mujoco`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from djepa.errors import DjepaError, unknown_name
+from djepa.worlds.protocol import Bools, Floats, Frames
+from djepa.worlds.reacher_mujoco import load_model, mujoco_frames
+from djepa.worlds.rules import angle_error
+
+if TYPE_CHECKING:
+    from djepa.worlds.reacher_draw import ArmAppearance
+
+ARM, HAND = 0.12, 0.12  # m, shoulder to wrist and wrist to finger
+WRIST_STOP = np.deg2rad(160.0)  # soft: hard pushing goes some 0.2 rad beyond
+DT = 0.02  # s of an integration
+TOLERANCE = 0.05  # rad
+MAX_SPEED = 1e3  # rad/s; no torque gets beyond 10, so what is faster has come apart
+RULES = ("reacher.v1",)
+
+
+class ReacherWorld:
+    """Two links on a table. Cheap to make; its live state is four numbers.
+
+    `repeat` integrations make a control: 1 in dm_control, 2 in stable-worldmodel.
+    """
+
+    name = "reacher"
+    version = 1
+    state_size = 4
+    action_size = 2
+
+    def __init__(self, rule: str = "reacher.v1", repeat: int = 1) -> None:
+        if rule not in RULES:
+            raise unknown_name("success rule", rule, RULES)
+        if type(repeat) is not int or repeat < 1:
+            raise DjepaError(f"repeat must be a whole number, 1 or more, got {repeat!r}.")
+        self.rule, self.repeat = rule, repeat
+        self._engine, self._model = load_model()
+        self._data = self._engine.MjData(self._model)
+        self.restore(np.zeros(4))
+
+    def restore(self, state: npt.ArrayLike) -> None:
+        """Become `state` (4,); no physics step is run."""
+        self._state = _as_state(state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"rule": self.rule, "repeat": self.repeat, "state": self._state}
+
+    def __setstate__(self, saved: dict[str, Any]) -> None:
+        """A copy is the world restored to the same four numbers."""
+        self.__init__(saved["rule"], saved["repeat"])  # type: ignore[misc]
+        self.restore(saved["state"])
+
+    def snapshot(self) -> Floats:
+        """(4,) the live state."""
+        return self._state.copy()
+
+    def step(self, control: npt.ArrayLike) -> Floats:
+        """Execute one control (2,): torques of shoulder and wrist in units of 0.05 Nm."""
+        data = self._data
+        data.ctrl[:] = _as_controls(control, (2,))
+        data.qpos[:], data.qvel[:] = self._state[:2], self._state[2:]
+        self._engine.mj_step(self._model, data, self.repeat)
+        self._state = _stable(np.concatenate([data.qpos, data.qvel]))
+        return self._state.copy()
+
+    def execute(self, state: npt.ArrayLike, controls: npt.ArrayLike) -> Floats:
+        """(K, H, 2) controls, each executed from `state` -> (K, H + 1, 4)."""
+        start = _as_state(state)
+        actions = _as_controls(controls, (None, None, 2))
+        K, H, _ = actions.shape
+        states = np.empty((K, H + 1, 4))
+        states[:, 0] = start
+        if K and H:
+            begin = np.tile([0.0, *start], (K, 1))  # MuJoCo counts the time as a part of the state
+            held = np.repeat(actions, self.repeat, axis=1)
+            paths, _ = self._engine.rollout.rollout(self._model, self._data, begin, held)
+            states[:, 1:] = _stable(paths[:, self.repeat - 1 :: self.repeat, 1:])
+        return states
+
+    def judge(self, goal: npt.ArrayLike, states: npt.ArrayLike) -> tuple[Bools, Floats]:
+        """(..., 4) final states -> success and task cost; success is cost < 1.
+
+        Cost is the larger of the two joint errors in units of 0.05 rad; velocities do not count.
+        """
+        ends = [np.asarray(goal, np.float64), np.asarray(states, np.float64)]
+        for what, array in zip(("goal", "states"), ends, strict=True):
+            if array.ndim == 0 or array.shape[-1] != 4 or not np.isfinite(array).all():
+                odd = "NaN or infinity" if array.shape[-1:] == (4,) else f"shape {array.shape}"
+                raise DjepaError(f"judge: {what} must be 4 finite numbers each, got {odd}.")
+        cost = reacher_v1(*ends)
+        return cost < 1.0, cost
+
+    def render(
+        self,
+        states: npt.ArrayLike,
+        size: int = 112,
+        goal: npt.ArrayLike | None = None,
+        appearance: ArmAppearance | None = None,
+        renderer: Literal["raster", "mujoco"] = "raster",
+    ) -> Frames:
+        """(..., 4) states -> (..., size, size, 3); `goal` (4,) or (..., 4) is drawn beneath.
+
+        `renderer="mujoco"` takes MuJoCo's own camera and needs OpenGL; it draws no goal.
+        """
+        many = np.asarray(states, np.float64)
+        if many.ndim == 0 or many.shape[-1] != 4:
+            raise DjepaError(f"render: states have 4 numbers each, got an array {many.shape}.")
+        if renderer == "raster":
+            from djepa.worlds.reacher_draw import frames  # torch: workers that execute never wait
+
+            return frames(many, size, goal, appearance)
+        if renderer != "mujoco":
+            raise unknown_name("renderer", renderer, ("raster", "mujoco"))
+        if goal is not None or appearance is not None:
+            raise DjepaError("render: MuJoCo draws neither goal nor appearance. Leave them out.")
+        return mujoco_frames(self._engine, self._model, many, size)
+
+
+def reacher_v1(goal: Floats, states: Floats) -> Floats:
+    """(..., 4) states against a goal (4,) or (..., 4) -> (...) cost in units of the tolerance.
+
+    The shoulder turns freely, so its angles are compared modulo 2π. The wrist has stops at ±160°
+    and cannot turn through them, so its angles are compared as they are.
+    """
+    shoulder = angle_error(states[..., 0], goal[..., 0])
+    wrist = np.abs(states[..., 1] - goal[..., 1])
+    return np.asarray(np.maximum(shoulder, wrist) / TOLERANCE)
+
+
+def joints(states: npt.ArrayLike) -> Floats:
+    """(..., 4) states -> (..., 2, 2) x and y of wrist and finger in m; the shoulder is at 0, 0."""
+    angles = np.cumsum(np.asarray(states, np.float64)[..., :2], axis=-1)
+    links = np.stack([np.cos(angles), np.sin(angles)], axis=-1) * [[ARM], [HAND]]
+    return np.asarray(np.cumsum(links, axis=-2))
+
+
+def _stable(states: Floats) -> Floats:
+    if not (np.abs(states[..., 2:]) <= MAX_SPEED).all():  # also false for NaN
+        raise DjepaError(
+            "The arm came apart: it started from a state no torque leads to. Angles of the wrist "
+            "lie within 3 rad, velocities within 10 rad/s."
+        )
+    return states
+
+
+def _as_state(state: npt.ArrayLike) -> Floats:
+    array = np.array(state, dtype=np.float64)
+    if array.shape != (4,):
+        raise DjepaError(f"A reacher state has 4 numbers, got an array of shape {array.shape}.")
+    if not np.isfinite(array).all():
+        raise DjepaError(f"A reacher state must be finite, got {array.tolist()}.")
+    return array
+
+
+def _as_controls(controls: npt.ArrayLike, shape: tuple[int | None, ...]) -> Floats:
+    array = np.asarray(controls, dtype=np.float64)
+    wanted = tuple("KH"[i] if n is None else n for i, n in enumerate(shape))
+    if array.ndim != len(shape) or array.shape[-1] != shape[-1]:
+        raise DjepaError(f"Reacher controls must have shape {wanted}, got {array.shape}.")
+    if not (np.abs(array) <= 1.0).all():  # also false for NaN
+        raise DjepaError("Reacher controls must lie in [-1, 1]; found one outside, or not finite.")
+    return array

@@ -1,0 +1,109 @@
+"""Behaviours of the reacher world: what its references are made of.
+
+As in `djepa.worlds.behaviours`, a behaviour looks at the state, answers one control, and draws
+every choice from its generator, so a seed fixes a segment. Controls are float32 values. The arm is
+always the same, so none of them asks the world anything.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from djepa.errors import unknown_name
+from djepa.worlds.behaviours import Behaviour
+from djepa.worlds.protocol import Floats, World
+from djepa.worlds.reacher import WRIST_STOP
+
+Maker = Callable[[World, np.random.Generator], Behaviour]
+
+
+class Reach:
+    """A noisy PD controller towards a random configuration; arrived or tired, it draws another."""
+
+    def __init__(self, world: World, rng: np.random.Generator) -> None:
+        self._rng, self._left = rng, 0
+        self._target = np.zeros(2)
+
+    def _aim(self, angles: Floats) -> None:
+        rng = self._rng
+        self._left = int(rng.integers(15, 41))
+        self._target = np.array(
+            [angles[0] + rng.uniform(-2.5, 2.5), rng.uniform(-0.95, 0.95) * WRIST_STOP]
+        )
+        self._stiffness, self._damping = rng.uniform(1.0, 3.0), rng.uniform(0.1, 0.3)
+        self._strength = rng.uniform(0.4, 1.0)
+
+    def act(self, state: Floats) -> Floats:
+        """(4,) state -> (2,) control."""
+        angles, velocities = state[:2], state[2:]
+        if self._left == 0 or np.abs(self._target - angles).max() < 0.05:
+            self._aim(angles)
+        self._left -= 1
+        pull = self._stiffness * (self._target - angles) - self._damping * velocities
+        pull = np.clip(pull, -self._strength, self._strength)
+        return _control(pull + self._rng.normal(0.0, 0.05, 2))
+
+
+class Swing:
+    """Smooth random torques: each glides to a level of its own, which is drawn now and then."""
+
+    def __init__(self, world: World, rng: np.random.Generator) -> None:
+        self._rng, self._left = rng, 0
+        self._torque = rng.uniform(-1.0, 1.0, 2)
+
+    def act(self, state: Floats) -> Floats:
+        """(4,) state -> (2,) control."""
+        if self._left == 0:
+            self._left = int(self._rng.integers(4, 13))
+            self._level = self._rng.uniform(-1.0, 1.0, 2)
+        self._left -= 1
+        self._torque = 0.7 * self._torque + 0.3 * self._level
+        return _control(self._torque + self._rng.normal(0.0, 0.02, 2))
+
+
+BEHAVIOURS: dict[str, Maker] = {"reach": Reach, "swing": Swing}
+
+
+class Explorer:
+    """Training data that has seen what a pool may hold: other hands, more tremor, plain noise.
+
+    For 10 to 30 controls at a time it is a behaviour with a tremor of its own, or a smooth or a
+    uniform random walk.
+    """
+
+    def __init__(self, world: World, rng: np.random.Generator) -> None:
+        self._world, self._rng = world, rng
+        self._left = 0
+
+    def _choose(self) -> None:
+        rng = self._rng
+        self._left = int(rng.integers(10, 31))
+        self._mode = rng.choice(["behaviour", "smooth", "uniform"], p=[0.75, 0.15, 0.10])
+        self._tremor = float(rng.choice([0.0, 0.05, 0.15, 0.3], p=[0.3, 0.3, 0.25, 0.15]))
+        names = sorted(BEHAVIOURS)
+        self._hand = BEHAVIOURS[names[int(rng.integers(len(names)))]](self._world, rng)
+        self._last = rng.uniform(-1.0, 1.0, 2)
+
+    def act(self, state: Floats) -> Floats:
+        """(4,) state -> (2,) control."""
+        if self._left == 0:
+            self._choose()
+        self._left -= 1
+        if self._mode == "uniform":
+            return _control(self._rng.uniform(-1.0, 1.0, 2))
+        if self._mode == "smooth":
+            self._last = 0.8 * self._last + 0.2 * self._rng.uniform(-1.0, 1.0, 2)
+            return _control(self._last)
+        return _control(self._hand.act(state) + self._rng.normal(0.0, self._tremor, 2))
+
+
+def get_behaviour(name: str, world: World, rng: np.random.Generator) -> Behaviour:
+    """A fresh behaviour of that name, or an error that suggests the nearest one."""
+    if name not in BEHAVIOURS:
+        raise unknown_name("behaviour", name, BEHAVIOURS)
+    return BEHAVIOURS[name](world, rng)
+
+
+def _control(torques: Floats) -> Floats:
+    """Torques as they are stored: within ±1, float32 values."""
+    return np.clip(torques, -1.0, 1.0).astype(np.float32).astype(np.float64)
