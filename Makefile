@@ -22,6 +22,7 @@ bench: $(VENV)/.base
 	$(BIN)/djepa bench world
 	$(BIN)/djepa bench geometry
 	$(BIN)/djepa bench align
+	$(BIN)/djepa bench growth
 
 # Debian's Chromium, for the tests of the report page; without it they are skipped.
 browser:

@@ -14,7 +14,7 @@ class Bench:
     """Measure against the plain way in the same run, so that machines can be compared."""
 
     what: Annotated[str, Positional, arg(metavar="WHAT")] = "world"
-    """What to measure: world, geometry or align."""
+    """What to measure: world, geometry, align or growth."""
     json: Annotated[Path | None, arg(aliases=("--out",))] = None
     """Also write the numbers here."""
     seconds: float = 2.0
@@ -42,7 +42,12 @@ class Bench:
         """Measure and print the table."""
         from djepa.errors import unknown_name
 
-        ways = {"world": self._world, "geometry": self._geometry, "align": self._align}
+        ways = {
+            "world": self._world,
+            "geometry": self._geometry,
+            "align": self._align,
+            "growth": self._growth,
+        }
         if self.what not in ways:
             raise unknown_name("bench", self.what, ways)
         self._write(ways[self.what]())
@@ -63,6 +68,14 @@ class Bench:
             raise DjepaError(f"seconds must be above 0, got {self.seconds}.")
         rows = bench_world(self.seconds, _say)
         console.print(bench_markdown(rows))
+        return [row.as_dict() for row in rows]
+
+    def _growth(self) -> Any:
+        from djepa.bench.growth import bench_growth
+        from djepa.bench.table import bench_markdown
+
+        rows = bench_growth(_say)
+        console.print(bench_markdown(rows, against="smallest"))
         return [row.as_dict() for row in rows]
 
     def _geometry(self) -> Any:
