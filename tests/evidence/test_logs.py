@@ -94,6 +94,10 @@ def test_products_that_tie_go_to_the_smaller_id() -> None:
         score = LogMixture(("a", "b"), (), (0.7, 0.7), 0, 0)(e)
         assert len(score[0, :4].unique()) == 1
         assert best(score, e.ids).tolist() == [winner]
+    divisors = torch.tensor([[d for d in range(1, 361) if 360 % d == 0]]).double()
+    many = evidence({"a": divisors, "b": 360 / divisors})
+    for weight in (0.1, 0.3, 0.7, 1.9):
+        assert len(LogMixture(("a", "b"), (), (weight, weight), 0, 0)(many).unique()) == 1
 
 
 # ----------------------------------------------------------------------- what must not matter

@@ -25,9 +25,11 @@ from djepa.align.plastic_fit import (
     Trial,
     descend,
     futures_of,
+    pools_of,
 )
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
+from djepa.evidence.evidence import disjoint
 from djepa.models.lewm import LeWM
 from djepa.models.predict import encode_states
 
@@ -50,6 +52,7 @@ def fine_tune(
 ) -> Patch:
     """The patch with the smallest error on calibration starts, over rates and checkpoints."""
     c, (starts, targets) = config or PlasticConfig(), fitting
+    disjoint(fitting=pools_of(starts), calibration=pools_of(calibration[0]))
     frozen = copy.deepcopy(model).eval()
     before = _futures(frozen, calibration[0], c.batch)
     trials: list[Trial] = []

@@ -179,8 +179,8 @@ def fit_patch(
     """
     c, (starts, labels) = config or PlasticConfig(), fitting
     for pools, outcomes in (fitting, calibration):
-        outcomes.check(_evidence(pools))
-    disjoint(fitting=_evidence(starts), calibration=_evidence(calibration[0]))
+        outcomes.check(pools_of(pools))
+    disjoint(fitting=pools_of(starts), calibration=pools_of(calibration[0]))
     if reference is not None:
         check_pools(starts.ids, reference=reference)
     if not len(calibration[0]):
@@ -289,7 +289,7 @@ def _lesson(
     return Lesson(starts, success, observed, frozen, tail)
 
 
-def _evidence(starts: Encoded) -> Evidence:
+def pools_of(starts: Encoded) -> Evidence:
     """For its checks of identities, IDs and outcomes; costs are not known yet."""
     costs = torch.zeros_like(starts.ids, dtype=torch.float32)
     return Evidence.from_arrays(starts.identities, starts.ids, {"native": costs})

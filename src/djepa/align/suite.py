@@ -111,7 +111,10 @@ def _claim(folder: Path, card: dict[str, Any], fit: Population, calibration: Pop
 
 def unseen(folder: Path, evidence: Evidence) -> None:
     """Refuse starts that a suite was fitted or calibrated on."""
-    known = set(json.loads((folder / "suite.json").read_text())["starts"])
+    path = folder / "suite.json"
+    if not path.exists():
+        raise DjepaError(f"{folder} does not say on which starts it was fitted: no suite.json.")
+    known = set(json.loads(path.read_text())["starts"])
     shared = [name for name in evidence.identities if name[:16] in known]
     if shared:
         raise DjepaError(
