@@ -11,6 +11,7 @@ from djepa.report.results import gap_closed
 from djepa.report.tables import Table as Sheet
 from djepa.studies.write import Results, make_tables
 
+LEVEL = 0.05  # of McNemar's test
 OURS, CONTROL = "D-JEPA", "consensus + fusion, four"
 POOLS = {
     "reference": "perturbations of one hidden solution, as in the paper: density points at it",
@@ -86,6 +87,14 @@ def _points(gain: Paired) -> str:
     return f"{100 * gain.difference:+.1f} points ({low:+.1f} to {high:+.1f})"
 
 
+def _word(gain: Paired, better: str) -> str:
+    """A sign counts if the interval and McNemar's exact test both say so."""
+    low, high = gain.difference_interval
+    if gain.p > LEVEL or low <= 0 <= high:
+        return "cannot be told from"
+    return better if low > 0 else "loses to"
+
+
 def verdict(results: Results) -> tuple[str, ...]:
     """What the intervals say, in words; nothing here is written by hand."""
     lines = []
@@ -93,12 +102,9 @@ def verdict(results: Results) -> tuple[str, ...]:
         parts = []
         for theirs in ("fusion, four", CONTROL):
             gain = against(rows, OURS, theirs)
-            low, high = gain.difference_interval
-            word = "beats" if low > 0 else "loses to" if high < 0 else "cannot be told from"
-            parts.append(f"{word} {theirs} ({_points(gain)})")
+            parts.append(f"{_word(gain, 'beats')} {theirs} ({_points(gain)})")
         published = against(rows, "relational", "fusion, two")
-        low, high = published.difference_interval
-        word = "gains over" if low > 0 else "loses to" if high < 0 else "cannot be told from"
+        word = _word(published, "gains over")
         lines.append(
             f"**{kind} pools** ({POOLS[kind]}): {OURS} {' and '.join(parts)}. The published "
             f"relational operator {word} the fusion it starts from ({_points(published)})."
