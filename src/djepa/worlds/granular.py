@@ -1,9 +1,9 @@
 """The granular world: a flat board pushes a pile of discs on an open table.
 
-State (4 n numbers): x y of every grain, then the velocity x y of every grain. A control is one whole
-push (x0, y0, x1, y1): the board comes down at the first point, across the way to the second, moves
-there in a straight line, is lifted, and the grains come to rest. The board is up between pushes and
-so no part of the state. Units are those of `djepa.pools.granular`: pushes lie in [-4, 4].
+State (4 n numbers): x y of every grain, then the velocity x y of every grain. A control is one
+whole push (x0, y0, x1, y1): the board comes down at the first point, across the way to the second,
+moves there in a straight line, is lifted, and the grains come to rest. The board is up between
+pushes and so no part of the state. Units are those of `djepa.pools.granular`.
 
 The state is all there is. Every push runs in a space of its own, so a rollout that is stopped and
 restored anywhere goes on with the same bits.
@@ -11,6 +11,7 @@ restored anywhere goes on with the same bits.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 PUSH_BOUND = 4.0  # of every number of a push; `djepa.pools.granular` clips to the same
 FAR = 100.0  # no grain of a state may lie, or move in a second, further than this
-SPACING = 0.23  # between neighbours of the reset pile
+VIEW = 2.5  # what a frame shows is the square within ± this; pushed grains rarely leave it
+PILE = 2.3  # side of the reset pile, whatever the number of grains
+THICK = 0.56  # of a grain, in spacings of that pile: scaled by 0.6, its grains still do not touch
 MAX_GRAINS = 1000
 
 
@@ -42,6 +45,7 @@ class GranularWorld:
             raise DjepaError(f"particles must be 1 to {MAX_GRAINS} (whole), got {particles!r}.")
         self.particles = particles
         self.state_size = 4 * particles
+        self.radius = grain_radius(particles)
         self.rule = rule
         self._cost = get_granular_rule(rule)
         self._state = as_state(reset_places(particles))
@@ -56,7 +60,7 @@ class GranularWorld:
 
     def step(self, control: npt.ArrayLike) -> Floats:
         """Execute one push (4,) and let the grains come to rest."""
-        self._state = _pushed(self._state, _as_controls(control, (4,)))
+        self._state = self._pushed(self._state, _as_controls(control, (4,)))
         return self._state.copy()
 
     def execute(self, state: npt.ArrayLike, controls: npt.ArrayLike) -> Floats:
@@ -67,7 +71,7 @@ class GranularWorld:
         states = np.empty((K, H + 1, self.state_size))
         states[:, 0] = start
         for k, h in np.ndindex(K, H):
-            states[k, h + 1] = _pushed(states[k, h], pushes[k, h])
+            states[k, h + 1] = self._pushed(states[k, h], pushes[k, h])
         return states
 
     def judge(self, goal: npt.ArrayLike, states: npt.ArrayLike) -> tuple[Bools, Floats]:
@@ -109,8 +113,14 @@ class GranularWorld:
                 raise DjepaError("render: the goal must be one state or one per state.") from None
             marks = torch.from_numpy(places(goals.reshape(-1, self.state_size)).copy())
         flat = torch.from_numpy(places(many.reshape(-1, self.state_size)).copy())
-        frames = draw_granular(flat, size, marks, look)
+        frames = draw_granular(flat, self.radius, size, marks, look)
         return np.asarray(frames.numpy().reshape(*many.shape[:-1], size, size, 3))
+
+    def _pushed(self, state: Floats, push: Floats) -> Floats:
+        """One push from a state (4 n,), in a fresh space."""
+        grains = np.hstack([*state.reshape(2, -1, 2)])
+        after = run_push(grains, self.radius, push)
+        return np.concatenate([after[:, :2].ravel(), after[:, 2:].ravel()])
 
     def _checked(self, state: npt.ArrayLike) -> Floats:
         array = np.array(state, dtype=np.float64)
@@ -136,21 +146,22 @@ def as_state(points: Floats) -> Floats:
     return np.concatenate([flat, np.zeros_like(flat)], axis=-1)
 
 
+def grain_radius(particles: int) -> float:
+    """More grains are smaller grains: the pile keeps its size, and a distance its meaning."""
+    return THICK * PILE / _columns(particles) / 2
+
+
+def _columns(particles: int) -> int:
+    return math.isqrt(particles - 1) + 1
+
+
 def reset_places(particles: int) -> Floats:
     """(n, 2) the pile that every episode begins with: a square patch about the middle."""
-    side = int(np.ceil(np.sqrt(particles)))
-    rows = np.arange(particles) // side
-    columns = np.arange(particles) % side
-    columns = columns + (side - np.bincount(rows)[rows]) / 2  # a short last row stands in the middle
-    patch = np.stack([columns, rows], axis=1) - [(side - 1) / 2, rows[-1] / 2]
-    return np.asarray(patch * SPACING)
-
-
-def _pushed(state: Floats, push: Floats) -> Floats:
-    """One push from a state (4 n,), in a fresh space."""
-    halves = state.reshape(2, -1, 2)
-    after = run_push(np.hstack([halves[0], halves[1]]), push)
-    return np.concatenate([after[:, :2].ravel(), after[:, 2:].ravel()])
+    side = _columns(particles)
+    rows, columns = np.divmod(np.arange(particles), side)
+    short = (side - np.bincount(rows)[rows]) / 2  # a last row that is not full stands in the middle
+    patch = np.stack([columns + short, rows], axis=1) - [(side - 1) / 2, rows[-1] / 2]
+    return np.asarray(patch * (PILE / side))
 
 
 def _as_controls(controls: npt.ArrayLike, shape: tuple[int | None, ...]) -> Floats:

@@ -18,12 +18,11 @@ from pymunk._chipmunk_cffi import lib as chipmunk
 
 from djepa.worlds.protocol import Floats
 
-RADIUS = 0.065  # of a grain
 BOARD = 1.2  # width of the board's straight face
 BOARD_RADIUS = 0.04  # half its thickness; its ends are round
 FRICTION = 0.4  # factor of every surface; a contact takes the product of its two
 DT = 0.02
-SPEED = 1.25  # of the board: at most 0.025 in one integration, well below a grain's radius
+SPEED = 1.25  # of the board: at most 0.025 in one integration, less than the board is thick
 DAMPING = 1e-6  # share of speed left after a second: a grain let go at board speed slides 0.06
 SLOP = 0.002  # overlap that the engine leaves alone
 OVERLAP_LEFT = 0.8  # share of any other overlap left after one integration
@@ -33,9 +32,9 @@ MAX_SETTLE = 100  # integrations; then the grains are taken as they are
 SHORTEST = 1e-6  # a shorter push has no direction; the board stays up
 
 
-def run_push(grains: Floats, push: Floats) -> Floats:
+def run_push(grains: Floats, radius: float, push: Floats) -> Floats:
     """(n, 4) places and velocities x y vx vy, (4,) push from x y to x y -> (n, 4) afterwards."""
-    space = _Space(grains)
+    space = _Space(grains, radius)
     try:
         if math.dist(push[:2], push[2:]) >= SHORTEST:
             space.sweep(push[:2], push[2:])
@@ -52,7 +51,7 @@ def integrations(length: float) -> int:
 class _Space:
     """A space of the engine itself: pymunk's own objects would take longer to make than to push."""
 
-    def __init__(self, grains: Floats) -> None:
+    def __init__(self, grains: Floats, radius: float) -> None:
         self._space = chipmunk.cpSpaceNew()
         chipmunk.cpSpaceSetDamping(self._space, DAMPING)
         chipmunk.cpSpaceSetCollisionSlop(self._space, SLOP)
@@ -63,7 +62,7 @@ class _Space:
             body = chipmunk.cpBodyNew(1.0, math.inf)
             chipmunk.cpBodySetPosition(body, (x, y))
             chipmunk.cpBodySetVelocity(body, (vx, vy))
-            self._add(body, chipmunk.cpCircleShapeNew(body, RADIUS, (0.0, 0.0)))
+            self._add(body, chipmunk.cpCircleShapeNew(body, radius, (0.0, 0.0)))
 
     def _add(self, body: Any, shape: Any) -> None:
         chipmunk.cpShapeSetFriction(shape, FRICTION)
