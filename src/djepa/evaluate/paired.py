@@ -59,8 +59,12 @@ def paired(ours: Bools, theirs: Bools) -> Paired:
 
 
 def bootstrap(values: npt.NDArray[np.floating[Any]], seed: int = SEED) -> tuple[float, float]:
-    """95 % interval of the mean over 10,000 resamples of whole starts, (N,) values."""
+    """95 % interval of the mean over 10,000 resamples of whole starts, (N,) values.
+
+    How often each start is drawn is multinomial; starts of equal value are drawn as one kind.
+    """
     rng = np.random.default_rng(seed)
-    counts = rng.multinomial(len(values), np.full(len(values), 1 / len(values)), RESAMPLES)
-    low, high = np.quantile(counts @ values / len(values), [0.025, 0.975])
+    kinds, held = np.unique(np.asarray(values, float), return_counts=True)
+    counts = rng.multinomial(len(values), held / len(values), RESAMPLES)
+    low, high = np.quantile(counts @ kinds / len(values), [0.025, 0.975])
     return float(low), float(high)

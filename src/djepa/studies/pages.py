@@ -77,9 +77,14 @@ def _closed(rows: list[Row]) -> str:
     try:
         gap = gap_closed(rows, OURS, "native lewm")
     except DjepaError:
-        return "LeWM leaves no gap here"
+        return "no gap, as LeWM leaves none,"
     low, high = (100 * end for end in gap.interval)
     return f"{100 * gap.share:.0f} % ({low:.0f} to {high:.0f}) of the way from LeWM to the oracle"
+
+
+def _gate(rows: list[Row]) -> str:
+    own = [row.opened for row in rows if row.method == OURS]
+    return f"the gate over its base score opened on {sum(own)} of {len(own)} starts"
 
 
 def _points(gain: Paired) -> str:
@@ -107,7 +112,8 @@ def verdict(results: Results) -> tuple[str, ...]:
         word = _word(published, "gains over")
         lines.append(
             f"**{kind} pools** ({POOLS[kind]}): {OURS} {' and '.join(parts)}. The published "
-            f"relational operator {word} the fusion it starts from ({_points(published)})."
+            f"relational operator {word} the fusion it starts from ({_points(published)}). "
+            f"{OURS} closes {_closed(rows)}; {_gate(rows)}."
         )
     return tuple(lines)
 
