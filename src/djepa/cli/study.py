@@ -40,8 +40,10 @@ class RunStudy:
 
         from djepa.errors import MissingExtraError, unknown_name
         from djepa.rollout.engine import get_engine
+        from djepa.studies.pages import verdict
         from djepa.studies.pusht import new_study
         from djepa.studies.stages import run_stages
+        from djepa.studies.write import Results
 
         if self.study != "pusht":
             raise unknown_name("study", self.study, ["pusht"])
@@ -50,4 +52,8 @@ class RunStudy:
         engine = get_engine(self.engine, self.workers, None)
         study = new_study(self.out, self.preset, engine, self.device, self.seed, self.pools)
         run_stages([*study.stages(), *study.writing()], console.print, self.until)
+        if not self.until:
+            for line in verdict(Results(self.out)):
+                console.print(line.replace("**", ""))
+            console.print(f"open {self.out / 'report.html'}")
         return 0

@@ -171,7 +171,7 @@ class Study:
     def _take(self, pools: str, say: Say) -> None:
         """What comes with the package; and one alignment fitted here, to see it happen."""
         target = self.place.fits(pools)
-        say("  fusions, alignments and patches that come with the package")
+        say("  fusions and alignments that come with the package")
         shutil.copytree(SHIPPED / pools, target, dirs_exist_ok=True)
         if pools == "reference" and not (target / HERE / "manifest.json").exists():
             bank, s = self.bank(pools, "fit"), self.sizes
