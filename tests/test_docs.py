@@ -122,6 +122,13 @@ def test_the_alignment_bench_is_the_recorded_one() -> None:
             assert f"{float(re.findall(r'([0-9.]+) ms', row['note'])[0]):.2g} ms" in text
 
 
+def test_the_growth_table_is_the_recorded_one() -> None:
+    recorded = json.loads((ROOT / "docs/results/bench-growth.json").read_text())
+    rows = [Row(**{k: v for k, v in row.items() if k != "ratio"}) for row in recorded]
+    table = between((ROOT / "docs/performance.md").read_text(), "bench-growth")
+    assert table == bench_markdown(rows, against="smallest")
+
+
 def exploration() -> str:
     """Success on development starts, by fitting starts where something was fitted."""
     rows = json.loads((ROOT / "docs/results/exploration.json").read_text())

@@ -28,6 +28,7 @@ from djepa.evidence.ranks import order, strict_ranks
 from djepa.evidence.tokens import Tokens
 from djepa.seeds import generator, seed_for
 
+AT_ONCE = 2**14  # candidates of several starts whose corrections are computed in one go
 Mixing = Literal["ranks", "log"]
 
 
@@ -235,8 +236,10 @@ class Alignment:
     def _scored(self, known: Inputs) -> tuple[Tensor, Tensor]:
         tokens, base, back = known
         members = [operator.to(tokens.device).eval() for operator in self.operators]
-        deltas = torch.stack([operator(tokens, base)[1] for operator in members])
-        refined = base.float() + deltas.double().mean(0).float()
+        rows = max(1, AT_ONCE // tokens.shape[1])
+        parts = zip(tokens.split(rows), base.split(rows), strict=True)
+        deltas = [torch.stack([operator(t, b)[1] for operator in members]) for t, b in parts]
+        refined = base.float() + torch.cat(deltas, dim=1).double().mean(0).float()
         if not refined.isfinite().all():
             raise DjepaError("An aligned score is not finite; the operator's weights overflow.")
         return base.gather(1, back), refined.gather(1, back)

@@ -8,6 +8,8 @@ W_up starts at zero, so a fresh operator gives back the base score.
 Legend: N starts, K candidates, F token width.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -72,10 +74,25 @@ class RelationalOperator(nn.Module):
         h = self.encoder(tokens)
         if not self.config.relations:
             h = h.view(N * K, 1, -1)  # pools of one
-        for layer in self.relations:
-            h = layer(h)
+        with plain_attention():
+            for layer in self.relations:
+                h = layer(h)
         delta = bounded(self.up(torch.tanh(self.down(h))).view(N, K), self.config.epsilon)
         return base.float() + delta, delta
+
+
+@contextmanager
+def plain_attention() -> Iterator[None]:
+    """Attention as in training: the library's shortcut for inference holds all K² weights at once.
+
+    At K = 4096 that is three times slower and takes 270 MB more, and at K = 63 it is no faster.
+    """
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def bounded(x: Tensor, limit: float) -> Tensor:
