@@ -19,6 +19,7 @@ SOME = {
     "fusion, four": "1100",
     "consensus + fusion, four": "1100",
     "relational": "1110",
+    "log costs": "1100",
     "D-JEPA": "1110",
     "oracle": "1111",
 }
@@ -63,6 +64,15 @@ def test_words_follow_the_signs_of_intervals(study) -> None:
     assert (
         "and cannot be told from consensus + fusion, four (+0.0 points (+0.0 to +0.0))" in planner
     )
+
+
+@pytest.mark.parametrize(
+    ("alone", "word"),
+    [("1111", "beat"), ("1100", "cannot be told from"), ("0000", "lose to")],
+)
+def test_what_log_costs_do_without_density_is_said(study, alone: str, word: str) -> None:
+    (line,) = verdict(study(decoy={"log costs": alone}))
+    assert f"Log costs alone, without density, {word} that control (" in line
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ PRESETS = {
     "four-fused": AlignConfig(ranked=FOUR, base=FOUR),
     "pointwise": AlignConfig(operator=OperatorConfig(inputs=1, relations=False)),
     "ranks": AlignConfig(dense=(), ranked=FOUR, base=FOUR),
+    "logs": AlignConfig(dense=(), ranked=FOUR, base=FOUR, mixture="log", updates=0),
     "log": AlignConfig(dense=(), ranked=FOUR, base=FOUR, mixture="log", crowd=PAIR, updates=0),
     "best": AlignConfig(
         dense=(),
@@ -42,6 +43,7 @@ SUITE = {
     "lewm descriptors": PRESETS["lewm"],
     "temporal descriptors": PRESETS["tdjepa"],
     "four-fused": PRESETS["four-fused"],
+    "log costs": PRESETS["logs"],
     "log mixture": PRESETS["log"],
     "D-JEPA": PRESETS["best"],
 }

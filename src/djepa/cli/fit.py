@@ -21,7 +21,7 @@ class FitAlignment:
     """Folder for the alignment."""
     preset: str = "published"
     """best (log costs of four geometries), published (LeWM, TD-JEPA), four (on JEPA-WM's rank),
-    four-fused, log, pointwise, ranks, lewm or tdjepa."""
+    four-fused, log, logs, pointwise, ranks, lewm or tdjepa."""
     guarantee: Path | None = None
     """Bank of further starts on which --harm is certified; not those of the calibration."""
     harm: float = 0.02

@@ -6,6 +6,7 @@ Stored as gzipped CSV without a time stamp: the same rows are always the same by
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -31,7 +32,7 @@ class Row:
     chosen: int  # candidate ID
     success: bool
     cost: float  # task cost; success is cost < 1
-    opened: bool  # the gate let another than the base choice pass
+    opened: bool  # the gate was open; the choice may still be the base's
     rule: str  # name and version of the success rule
     bank: str  # first 12 hex digits of the bank's hash
     checkpoint: str  # likewise of the fitted weights; empty where nothing was fitted
@@ -59,20 +60,23 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
 def read_rows(path: Path) -> list[Row]:
     """All rows of a file; anything else than such a file is refused by name."""
     try:
-        table = csv.reader(io.StringIO(gzip.decompress(path.read_bytes()).decode()))
-        if next(table, None) != list(_KINDS):
-            raise DjepaError(f"{path} does not hold result rows of this version.")
-        return [_parse(line) for line in table]
-    except (OSError, EOFError, ValueError, TypeError) as error:
+        head, *lines = csv.reader(io.StringIO(gzip.decompress(path.read_bytes()).decode()))
+        rows = [_parse(line) for line in lines] if head == list(_KINDS) else None
+    except (OSError, EOFError, ValueError, TypeError, zlib.error) as error:
         raise DjepaError(f"{path} cannot be read as result rows: {error}.") from None
+    if rows is None:
+        raise DjepaError(f"{path} does not hold result rows of this version.")
+    return rows
 
 
 def successes(rows: Iterable[Row]) -> dict[str, npt.NDArray[np.bool_]]:
     """Method -> (N,) successes of the same starts in the same order; gaps are refused."""
     found: dict[str, dict[int, bool]] = {}
     for row in rows:
-        if found.setdefault(row.method, {}).setdefault(row.start, row.success) != row.success:
+        of = found.setdefault(row.method, {})
+        if row.start in of:
             raise DjepaError(f"Start {row.start} stands twice for {row.method}; filter by pools.")
+        of[row.start] = row.success
     starts = {frozenset(of) for of in found.values()}
     if len(starts) > 1:
         raise DjepaError("Not all methods were run on the same starts.")

@@ -34,7 +34,7 @@ GROUPS = {
         "composition",
         "multi-geometry",
     ),
-    "ours": ("log mixture", "D-JEPA"),
+    "ours": ("log costs", "log mixture", "D-JEPA"),
     "bounds": ("realised lewm", "oracle"),
 }
 SOURCES = {"sources": ("lewm descriptors", "temporal descriptors", "relational")}

@@ -92,6 +92,10 @@ def _points(gain: Paired) -> str:
     return f"{100 * gain.difference:+.1f} points ({low:+.1f} to {high:+.1f})"
 
 
+def _verb(gain: Paired) -> str:
+    return _word(gain, "beat").replace("loses", "lose")
+
+
 def _word(gain: Paired, better: str) -> str:
     """A sign counts if the interval and McNemar's exact test both say so."""
     low, high = gain.difference_interval
@@ -108,10 +112,12 @@ def verdict(results: Results) -> tuple[str, ...]:
         for theirs in ("fusion, four", CONTROL):
             gain = against(rows, OURS, theirs)
             parts.append(f"{_word(gain, 'beats')} {theirs} ({_points(gain)})")
+        alone = against(rows, "log costs", CONTROL)
         published = against(rows, "relational", "fusion, two")
         word = _word(published, "gains over")
         lines.append(
-            f"**{kind} pools** ({POOLS[kind]}): {OURS} {' and '.join(parts)}. The published "
+            f"**{kind} pools** ({POOLS[kind]}): {OURS} {' and '.join(parts)}. Log costs alone, "
+            f"without density, {_verb(alone)} that control ({_points(alone)}). The published "
             f"relational operator {word} the fusion it starts from ({_points(published)}). "
             f"{OURS} closes {_closed(rows)}; {_gate(rows)}."
         )

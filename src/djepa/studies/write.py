@@ -44,6 +44,7 @@ METHODS = (
     "composition",
     "multi-geometry",
     "four-fused",
+    "log costs",
     "log mixture",
     "D-JEPA",
     "realised lewm",
@@ -61,6 +62,7 @@ SHORT = (
     "composition",
     "fusion, four",
     "consensus + fusion, four",
+    "log costs",
     "log mixture",
     "D-JEPA",
     "oracle",
@@ -72,6 +74,7 @@ REFERENCES = (
     "fusion, two",
     "fusion, four",
     "consensus + fusion, four",
+    "log costs",
     "log mixture",
 )
 BLOCKS = (
