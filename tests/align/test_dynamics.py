@@ -13,25 +13,11 @@ from djepa.align.plastic import Patch, apply_patch, base_hash, plastic_names
 from djepa.align.plastic_fit import Checkpoint, Encoded, PlasticConfig
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
-from djepa.models.lewm import LeWM, LeWMConfig
+from djepa.models.lewm import LeWM
 from djepa.models.predict import encode_states
 from djepa.models.tdjepa import TDJEPA
+from tiny import TINY_DEEP as TINY
 
-TINY = LeWMConfig(
-    image=28,
-    patch=14,
-    width=24,
-    depth=1,
-    heads=3,
-    hidden=48,
-    latent=16,
-    projector=32,
-    predictor_depth=2,
-    predictor_heads=2,
-    predictor_head=8,
-    predictor_hidden=32,
-    dropout=0.1,
-)
 CONFIG = PlasticConfig(updates=20, every=5, batch=4, rates=(1e-2, 1e-3))
 FIT, HELD = list(range(6)), list(range(6, 10))
 Given = tuple[Encoded, Tensor]

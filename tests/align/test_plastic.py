@@ -31,25 +31,11 @@ from djepa.align.plastic_fit import RATES, Checkpoint, Encoded, PlasticConfig, f
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.models.jepawm import JEPAWM
-from djepa.models.lewm import LeWM, LeWMConfig
+from djepa.models.lewm import LeWM
 from djepa.models.patches import PatchConfig
 from djepa.models.tdjepa import TDJEPA
+from tiny import TINY_DEEP as TINY
 
-TINY = LeWMConfig(
-    image=28,
-    patch=14,
-    width=24,
-    depth=1,
-    heads=3,
-    hidden=48,
-    latent=16,
-    projector=32,
-    predictor_depth=2,
-    predictor_heads=2,
-    predictor_head=8,
-    predictor_hidden=32,
-    dropout=0.1,
-)
 BLOCK = [
     *("norm1.weight", "norm1.bias", "norm2.weight", "norm2.bias"),
     *("attention.qkv.weight", "attention.out.weight", "attention.out.bias"),

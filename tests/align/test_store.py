@@ -18,27 +18,13 @@ from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import order
 from djepa.lift.ordinal import native_distance
 from djepa.lift.planner import export_planner, load_planner, reads_back
-from djepa.models.lewm import LeWM, LeWMConfig
+from djepa.models.lewm import LeWM
 from djepa.models.predict import observe
 from djepa.models.predictions import predict_bank
 from djepa.models.tdjepa import TDJEPA
 from djepa.models.weights import load_geometry, save_geometry, weights_hash
+from tiny import TINY
 
-TINY = LeWMConfig(
-    image=28,
-    patch=14,
-    width=24,
-    depth=1,
-    heads=3,
-    hidden=48,
-    latent=16,
-    projector=32,
-    predictor_depth=1,
-    predictor_heads=2,
-    predictor_head=8,
-    predictor_hidden=32,
-    dropout=0.0,
-)
 QUICK = AlignConfig(updates=20, every=10, batch=4)
 
 

@@ -14,25 +14,10 @@ from djepa.audit.bank import audit_bank, realised_costs
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.evaluate.quality import choose, quality
-from djepa.models.lewm import LeWM, LeWMConfig
+from djepa.models.lewm import LeWM
 from djepa.models.predictions import predict_bank
 from djepa.models.weights import card, load_geometry, save_geometry, weights_hash
-
-TINY = LeWMConfig(
-    image=28,
-    patch=14,
-    width=24,
-    depth=1,
-    heads=3,
-    hidden=48,
-    latent=16,
-    projector=32,
-    predictor_depth=1,
-    predictor_heads=2,
-    predictor_head=8,
-    predictor_hidden=32,
-    dropout=0.0,
-)
+from tiny import TINY
 
 
 @pytest.fixture

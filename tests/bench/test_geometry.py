@@ -15,25 +15,11 @@ from djepa.bench.subject import RANDOM, STORED, Subject, decisions, figures, loa
 from djepa.errors import DjepaError
 from djepa.models import lewm, weights
 from djepa.models.fast import Fast
-from djepa.models.lewm import LeWM, LeWMConfig
+from djepa.models.lewm import LeWM
 from djepa.models.tdjepa import TDJEPA
 from djepa.models.weights import card, save_geometry
+from tiny import TINY
 
-TINY = LeWMConfig(
-    image=28,
-    patch=14,
-    width=24,
-    depth=1,
-    heads=3,
-    hidden=48,
-    latent=16,
-    projector=32,
-    predictor_depth=1,
-    predictor_heads=2,
-    predictor_head=8,
-    predictor_hidden=32,
-    dropout=0.0,
-)
 KEYS = {"what", "unit", "ours", "plain", "ratio", "note", "geometry", "size", "weights", "details"}
 
 

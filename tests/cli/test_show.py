@@ -9,24 +9,9 @@ import torch
 from PIL import Image
 
 from djepa.bank.read import Bank
-from djepa.models.lewm import LeWM, LeWMConfig
+from djepa.models.lewm import LeWM
 from djepa.models.weights import card, save_geometry
-
-TINY = LeWMConfig(
-    image=28,
-    patch=14,
-    width=24,
-    depth=1,
-    heads=3,
-    hidden=48,
-    latent=16,
-    projector=32,
-    predictor_depth=1,
-    predictor_heads=2,
-    predictor_head=8,
-    predictor_hidden=32,
-    dropout=0.0,
-)
+from tiny import TINY
 
 
 def show(bank: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -23,7 +23,7 @@ from djepa.evaluate.quality import (
 from djepa.models import dinowm, episodes, jepawm, predictions, train
 from djepa.models.cache import Cache
 from djepa.models.kinds import build
-from djepa.models.lewm import SIZES, LeWM, LeWMConfig
+from djepa.models.lewm import SIZES, LeWM
 from djepa.models.objectives import draw, lewm_loss, one_step, open_loop, sigreg, temporal_distance
 from djepa.models.patches import PatchConfig
 from djepa.models.predict import encode_states, predict
@@ -40,22 +40,7 @@ from djepa.models.weights import (
     weights_hash,
 )
 from djepa.worlds.push import PushWorld
-
-TINY = LeWMConfig(
-    image=28,
-    patch=14,
-    width=24,
-    depth=1,
-    heads=3,
-    hidden=48,
-    latent=16,
-    projector=32,
-    predictor_depth=1,
-    predictor_heads=2,
-    predictor_head=8,
-    predictor_hidden=32,
-    dropout=0.0,
-)
+from tiny import TINY
 
 TINY_PATCHES = PatchConfig(
     image=56,

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from djepa.errors import DjepaError
-from djepa.models.lewm import LeWM, LeWMConfig
+from djepa.models.lewm import LeWM
 from djepa.models.predict import encode_states
 from djepa.report import futures
 from djepa.report.belief import believe, named, telling
@@ -15,23 +15,9 @@ from djepa.report.canvas import BORDER, FAILURE, MARGIN, PAPER, SUCCESS, Canvas,
 from djepa.report.futures import ROW, STEP, TITLE, TOP, WORDS, futures_sheet, save_sheet
 from djepa.report.view import OUTER, SIZE, executed_states, view_of
 from djepa.worlds.push import CANVAS
+from tiny import TINY
 
 B, K = 5, 63
-TINY = LeWMConfig(
-    image=28,
-    patch=14,
-    width=24,
-    depth=1,
-    heads=3,
-    hidden=48,
-    latent=16,
-    projector=32,
-    predictor_depth=1,
-    predictor_heads=2,
-    predictor_head=8,
-    predictor_hidden=32,
-    dropout=0.0,
-)
 
 
 class Foreseeing:

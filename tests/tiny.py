@@ -1,0 +1,22 @@
+"""Models small enough for tests: 28 px, one layer, 16 numbers of latent."""
+
+from dataclasses import replace
+
+from djepa.models.lewm import LeWMConfig
+
+TINY = LeWMConfig(
+    image=28,
+    patch=14,
+    width=24,
+    depth=1,
+    heads=3,
+    hidden=48,
+    latent=16,
+    projector=32,
+    predictor_depth=1,
+    predictor_heads=2,
+    predictor_head=8,
+    predictor_hidden=32,
+    dropout=0.0,
+)
+TINY_DEEP = replace(TINY, predictor_depth=2, dropout=0.1)  # with layers to freeze, and to not drop
