@@ -4,8 +4,8 @@ A behaviour looks at the state and answers one control. It draws every choice fr
 was given, so a seed fixes a segment. Controls are float32 values, as they are stored.
 """
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -138,8 +138,11 @@ class Explorer:
     uniform random walk.
     """
 
-    def __init__(self, world: PushWorld, rng: np.random.Generator) -> None:
-        self._world, self._rng = world, rng
+    def __init__(
+        self, world: Any, rng: np.random.Generator, hands: Mapping[str, Any] | None = None
+    ) -> None:
+        """`hands`: the behaviours of the world, by name; the push world's if none are given."""
+        self._world, self._rng, self._hands = world, rng, hands or BEHAVIOURS
         self._left = 0
 
     def _choose(self) -> None:
@@ -147,12 +150,12 @@ class Explorer:
         self._left = int(rng.integers(10, 31))
         self._mode = rng.choice(["behaviour", "smooth", "uniform"], p=[0.75, 0.15, 0.10])
         self._tremor = float(rng.choice([0.0, 0.05, 0.15, 0.3], p=[0.3, 0.3, 0.25, 0.15]))
-        names = sorted(BEHAVIOURS)
-        self._hand = BEHAVIOURS[names[int(rng.integers(len(names)))]](self._world, rng)
+        names = sorted(self._hands)
+        self._hand = self._hands[names[int(rng.integers(len(names)))]](self._world, rng)
         self._last = rng.uniform(-1.0, 1.0, 2)
 
     def act(self, state: Floats) -> Floats:
-        """(10,) state -> (2,) control."""
+        """A state -> (2,) control."""
         if self._left == 0:
             self._choose()
         self._left -= 1

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from djepa.errors import DjepaError
 from djepa.worlds.chamfer import get_granular_rule
+from djepa.worlds.checks import as_controls
 from djepa.worlds.granular_space import run_push
 from djepa.worlds.protocol import Bools, Floats, Frames
 
@@ -60,13 +61,13 @@ class GranularWorld:
 
     def step(self, control: npt.ArrayLike) -> Floats:
         """Execute one push (4,) and let the grains come to rest."""
-        self._state = self._pushed(self._state, _as_controls(control, (4,)))
+        self._state = self._pushed(self._state, as_controls("Pushes", (4,), control, PUSH_BOUND))
         return self._state.copy()
 
     def execute(self, state: npt.ArrayLike, controls: npt.ArrayLike) -> Floats:
         """(K, H, 4) pushes, each row executed from `state` -> (K, H + 1, 4 n)."""
         start = self._checked(state)
-        pushes = _as_controls(controls, (None, None, 4))
+        pushes = as_controls("Pushes", (None, None, 4), controls, PUSH_BOUND)
         K, H, _ = pushes.shape
         states = np.empty((K, H + 1, self.state_size))
         states[:, 0] = start
@@ -162,13 +163,3 @@ def reset_places(particles: int) -> Floats:
     short = (side - np.bincount(rows)[rows]) / 2  # a last row that is not full stands in the middle
     patch = np.stack([columns + short, rows], axis=1) - [(side - 1) / 2, rows[-1] / 2]
     return np.asarray(patch * (PILE / side))
-
-
-def _as_controls(controls: npt.ArrayLike, shape: tuple[int | None, ...]) -> Floats:
-    array = np.asarray(controls, dtype=np.float64)
-    wanted = tuple("KH"[i] if n is None else n for i, n in enumerate(shape))
-    if array.ndim != len(shape) or array.shape[-1] != shape[-1]:
-        raise DjepaError(f"Pushes must have shape {wanted}, got {array.shape}.")
-    if not (np.abs(array) <= PUSH_BOUND).all():  # also false for NaN
-        raise DjepaError("Pushes must lie in [-4, 4]; found a value outside, or not finite.")
-    return array

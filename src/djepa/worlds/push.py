@@ -19,6 +19,7 @@ import pymunk
 from pymunk._chipmunk_cffi import lib as chipmunk
 
 from djepa.errors import DjepaError
+from djepa.worlds.checks import as_controls, as_state
 from djepa.worlds.protocol import Bools, Floats, Frames
 from djepa.worlds.rules import get_rule
 from djepa.worlds.shapes import Shape, get_shape, turned
@@ -58,7 +59,7 @@ class PushWorld:
 
     def restore(self, state: npt.ArrayLike) -> None:
         """Build a fresh space in `state` (10,); no physics step is run."""
-        self._state = _as_state(state)
+        self._state = as_state("push", 10, state)
         self._space, self._pusher, self._block = _build(self.shape, self._state.tolist())
 
     def __getstate__(self) -> dict[str, Any]:
@@ -79,7 +80,7 @@ class PushWorld:
 
     def step(self, control: npt.ArrayLike) -> Floats:
         """Execute one control (2,): the pusher is drawn towards position + 100 · control."""
-        ax, ay = _as_controls(control, (2,)).tolist()
+        ax, ay = as_controls("Push controls", (2,), control).tolist()
         x, y = self._pusher.position
         tx, ty = x + ax * ACTION_SCALE, y + ay * ACTION_SCALE
         for _ in range(SUBSTEPS):
@@ -102,8 +103,8 @@ class PushWorld:
 
     def execute(self, state: npt.ArrayLike, controls: npt.ArrayLike) -> Floats:
         """(K, H, 2) controls, each executed from `state` in a fresh space -> (K, H + 1, 10)."""
-        start = _as_state(state)
-        actions = _as_controls(controls, (None, None, 2))
+        start = as_state("push", 10, state)
+        actions = as_controls("Push controls", (None, None, 2), controls)
         K, H, _ = actions.shape
         states = np.empty((K, H + 1, 10))
         states[:, 0] = start
@@ -242,22 +243,3 @@ def _odd(array: Floats) -> str:
 @lru_cache
 def _moment(shape: Shape) -> float:
     return sum(pymunk.moment_for_poly(1, shape.parts[part]) for part in shape.inertia)
-
-
-def _as_state(state: npt.ArrayLike) -> Floats:
-    array = np.array(state, dtype=np.float64)
-    if array.shape != (10,):
-        raise DjepaError(f"A push state has 10 numbers, got an array of shape {array.shape}.")
-    if not np.isfinite(array).all():
-        raise DjepaError(f"A push state must be finite, got {array.tolist()}.")
-    return array
-
-
-def _as_controls(controls: npt.ArrayLike, shape: tuple[int | None, ...]) -> Floats:
-    array = np.asarray(controls, dtype=np.float64)
-    wanted = tuple("KH"[i] if n is None else n for i, n in enumerate(shape))
-    if array.ndim != len(shape) or array.shape[-1] != shape[-1]:
-        raise DjepaError(f"Push controls must have shape {wanted}, got {array.shape}.")
-    if not (np.abs(array) <= 1.0).all():  # also false for NaN
-        raise DjepaError("Push controls must lie in [-1, 1]; found a value outside, or not finite.")
-    return array

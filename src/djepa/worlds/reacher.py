@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from djepa.errors import DjepaError, unknown_name
+from djepa.worlds.checks import as_controls, as_state
 from djepa.worlds.protocol import Bools, Floats, Frames
 from djepa.worlds.reacher_mujoco import load_model, mujoco_frames
 from djepa.worlds.rules import angle_error
@@ -55,7 +56,7 @@ class ReacherWorld:
 
     def restore(self, state: npt.ArrayLike) -> None:
         """Become `state` (4,); no physics step is run."""
-        self._state = _as_state(state)
+        self._state = as_state("reacher", 4, state)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"rule": self.rule, "repeat": self.repeat, "state": self._state}
@@ -72,7 +73,7 @@ class ReacherWorld:
     def step(self, control: npt.ArrayLike) -> Floats:
         """Execute one control (2,): torques of shoulder and wrist in units of 0.05 Nm."""
         data = self._data
-        data.ctrl[:] = _as_controls(control, (2,))
+        data.ctrl[:] = as_controls("Reacher controls", (2,), control)
         data.qpos[:], data.qvel[:] = self._state[:2], self._state[2:]
         self._engine.mj_step(self._model, data, self.repeat)
         self._state = _stable(np.concatenate([data.qpos, data.qvel]))
@@ -80,8 +81,8 @@ class ReacherWorld:
 
     def execute(self, state: npt.ArrayLike, controls: npt.ArrayLike) -> Floats:
         """(K, H, 2) controls, each executed from `state` -> (K, H + 1, 4)."""
-        start = _as_state(state)
-        actions = _as_controls(controls, (None, None, 2))
+        start = as_state("reacher", 4, state)
+        actions = as_controls("Reacher controls", (None, None, 2), controls)
         K, H, _ = actions.shape
         states = np.empty((K, H + 1, 4))
         states[:, 0] = start
@@ -156,22 +157,3 @@ def _stable(states: Floats) -> Floats:
             "lie within 3 rad, velocities within 10 rad/s."
         )
     return states
-
-
-def _as_state(state: npt.ArrayLike) -> Floats:
-    array = np.array(state, dtype=np.float64)
-    if array.shape != (4,):
-        raise DjepaError(f"A reacher state has 4 numbers, got an array of shape {array.shape}.")
-    if not np.isfinite(array).all():
-        raise DjepaError(f"A reacher state must be finite, got {array.tolist()}.")
-    return array
-
-
-def _as_controls(controls: npt.ArrayLike, shape: tuple[int | None, ...]) -> Floats:
-    array = np.asarray(controls, dtype=np.float64)
-    wanted = tuple("KH"[i] if n is None else n for i, n in enumerate(shape))
-    if array.ndim != len(shape) or array.shape[-1] != shape[-1]:
-        raise DjepaError(f"Reacher controls must have shape {wanted}, got {array.shape}.")
-    if not (np.abs(array) <= 1.0).all():  # also false for NaN
-        raise DjepaError("Reacher controls must lie in [-1, 1]; found one outside, or not finite.")
-    return array

@@ -6,10 +6,12 @@ always the same, so none of them asks the world anything.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from djepa.errors import unknown_name
+from djepa.worlds import behaviours
 from djepa.worlds.behaviours import Behaviour
 from djepa.worlds.protocol import Floats, World
 from djepa.worlds.reacher import WRIST_STOP
@@ -64,37 +66,8 @@ class Swing:
 BEHAVIOURS: dict[str, Maker] = {"reach": Reach, "swing": Swing}
 
 
-class Explorer:
-    """Training data that has seen what a pool may hold: other hands, more tremor, plain noise.
-
-    For 10 to 30 controls at a time it is a behaviour with a tremor of its own, or a smooth or a
-    uniform random walk.
-    """
-
-    def __init__(self, world: World, rng: np.random.Generator) -> None:
-        self._world, self._rng = world, rng
-        self._left = 0
-
-    def _choose(self) -> None:
-        rng = self._rng
-        self._left = int(rng.integers(10, 31))
-        self._mode = rng.choice(["behaviour", "smooth", "uniform"], p=[0.75, 0.15, 0.10])
-        self._tremor = float(rng.choice([0.0, 0.05, 0.15, 0.3], p=[0.3, 0.3, 0.25, 0.15]))
-        names = sorted(BEHAVIOURS)
-        self._hand = BEHAVIOURS[names[int(rng.integers(len(names)))]](self._world, rng)
-        self._last = rng.uniform(-1.0, 1.0, 2)
-
-    def act(self, state: Floats) -> Floats:
-        """(4,) state -> (2,) control."""
-        if self._left == 0:
-            self._choose()
-        self._left -= 1
-        if self._mode == "uniform":
-            return _control(self._rng.uniform(-1.0, 1.0, 2))
-        if self._mode == "smooth":
-            self._last = 0.8 * self._last + 0.2 * self._rng.uniform(-1.0, 1.0, 2)
-            return _control(self._last)
-        return _control(self._hand.act(state) + self._rng.normal(0.0, self._tremor, 2))
+Explorer: Maker = partial(behaviours.Explorer, hands=BEHAVIOURS)
+"""Training data that has seen what a pool may hold, with the hands of this world."""
 
 
 def get_behaviour(name: str, world: World, rng: np.random.Generator) -> Behaviour:
