@@ -68,10 +68,10 @@ def test_targets_are_latents_of_the_states_gone_through(model: LeWM, small_bank:
     states = small_bank.outcomes.states
     K, B = states.shape[1:3]
     assert targets.shape == (2, K, B, 16)
-    shape = small_bank.world().shape
+    scene = small_bank.scene()
     for i, n in enumerate((7, 2)):
         for k, b in ((0, 0), (K - 1, B - 1), (5, 2)):
-            alone = encode_states(model, shape, torch.from_numpy(states[n, k, b].copy())[None])
+            alone = encode_states(model, scene, torch.from_numpy(states[n, k, b].copy())[None])
             torch.testing.assert_close(targets[i, k, b], alone[0], atol=1e-5, rtol=1e-4)
     assert not targets.is_inference()  # it may be saved for gradients
 

@@ -19,7 +19,6 @@ from djepa.evidence.ranks import order
 from djepa.lift.ordinal import native_distance
 from djepa.lift.planner import export_planner, load_planner, reads_back
 from djepa.models.lewm import LeWM
-from djepa.models.predict import observe
 from djepa.models.predictions import predict_bank
 from djepa.models.tdjepa import TDJEPA
 from djepa.models.weights import load_geometry, save_geometry, weights_hash
@@ -97,9 +96,9 @@ def test_a_planner_decides_as_the_alignment_does(bank: Bank, weights: Path, tmp_
     where = [str(weights / name) for name in ("lewm", "tdjepa")]
     export_planner(alignment, where, "tdjepa", tmp_path / "p", {})
     planner, held = load_planner(tmp_path / "p"), bank.decisions
-    shape = bank.world().shape
-    frames, _ = observe(shape, torch.from_numpy(held.context.copy()), 28)
-    goal, _ = observe(shape, torch.from_numpy(held.goal.copy()), 28)
+    scene = bank.scene()
+    frames, _ = scene.observe(torch.from_numpy(held.context.copy()), 28)
+    goal, _ = scene.observe(torch.from_numpy(held.goal.copy()), 28)
     ids = torch.from_numpy(held.candidate_ids.copy())
     history = torch.from_numpy(held.history.copy()).float()
     actions = torch.from_numpy(held.actions.copy()).float()

@@ -136,7 +136,7 @@ def test_workers_do_not_outlive_a_killed_driver(tmp_path: Path) -> None:
 
 
 def test_a_torn_journal_line_is_only_a_block_in_flight(small_bank: Bank, tmp_path: Path) -> None:
-    with BankWriter(tmp_path, SMALL, versions()).opened() as writer:
+    with BankWriter(tmp_path, SMALL, versions("push")).opened() as writer:
         writer.write(0, run_block(BlockWork(SMALL, 0)))
         writer.write(1, run_block(BlockWork(SMALL, 1)))
     journal = tmp_path / "journal.jsonl"
@@ -150,15 +150,15 @@ def test_a_torn_journal_line_is_only_a_block_in_flight(small_bank: Bank, tmp_pat
 def test_a_journal_cut_anywhere_in_its_last_line(
     cut: int, small_bank: Bank, tmp_path: Path
 ) -> None:
-    with BankWriter(tmp_path, SMALL, versions()).opened() as writer:
+    with BankWriter(tmp_path, SMALL, versions("push")).opened() as writer:
         for number in (0, 1):
             writer.write(number, run_block(BlockWork(SMALL, number)))
     journal = tmp_path / "journal.jsonl"
     journal.write_text(journal.read_text()[:-cut])
-    with BankWriter(tmp_path, SMALL, versions()).opened() as writer:
+    with BankWriter(tmp_path, SMALL, versions("push")).opened() as writer:
         assert set(writer.done) == {0}
         writer.write(1, run_block(BlockWork(SMALL, 1)))
-    with BankWriter(tmp_path, SMALL, versions()).opened() as writer:
+    with BankWriter(tmp_path, SMALL, versions("push")).opened() as writer:
         assert set(writer.done) == {0, 1}
     journal.write_text("null\n" + journal.read_text())
     with pytest.raises(DjepaError, match="damaged in line 1"):
@@ -200,7 +200,7 @@ def test_killed_in_the_first_moment(small_bank: Bank, tmp_path: Path) -> None:
 
 
 def test_shards_that_never_reached_the_journal_are_swept(small_bank: Bank, tmp_path: Path) -> None:
-    with BankWriter(tmp_path, replace(SMALL, starts=40), versions()).opened() as writer:
+    with BankWriter(tmp_path, replace(SMALL, starts=40), versions("push")).opened() as writer:
         writer.write(7, run_block(BlockWork(SMALL, 0)))
     (tmp_path / "journal.jsonl").unlink()
     assert collect(tmp_path, SMALL, LocalEngine(1)).hash == small_bank.hash
@@ -216,7 +216,7 @@ def test_nobody_listening_does_not_stop_the_work(tmp_path: Path) -> None:
 
 
 def test_a_folder_claimed_in_vain_can_be_used_again(small_bank: Bank, tmp_path: Path) -> None:
-    with BankWriter(tmp_path, replace(SMALL, seed=9), versions()).opened():
+    with BankWriter(tmp_path, replace(SMALL, seed=9), versions("push")).opened():
         pass  # nothing was recorded
     assert collect(tmp_path, SMALL, LocalEngine(1)).hash == small_bank.hash
 
@@ -241,7 +241,7 @@ def test_collecting_again_notices_a_damaged_bank(kind: str, bank_copy: Path) -> 
 def test_a_damaged_block_stops_the_resumption(
     damage: Callable[[bytes], bytes], complaint: str, tmp_path: Path
 ) -> None:
-    with BankWriter(tmp_path, SMALL, versions()).opened() as writer:
+    with BankWriter(tmp_path, SMALL, versions("push")).opened() as writer:
         writer.write(0, run_block(BlockWork(SMALL, 0)))
     shard = tmp_path / "outcome" / "block-000000.safetensors"
     shard.write_bytes(damage(shard.read_bytes()))
@@ -265,11 +265,11 @@ def test_a_finished_bank_is_left_as_it_is(bank_copy: Path) -> None:
 
 
 def test_two_collections_do_not_share_a_folder(tmp_path: Path) -> None:
-    with BankWriter(tmp_path, SMALL, versions()).opened():
+    with BankWriter(tmp_path, SMALL, versions("push")).opened():
         for _ in range(3):  # to be refused must not undo the lock
             with (
                 pytest.raises(DjepaError, match="Another process"),
-                BankWriter(tmp_path, SMALL, versions()).opened(),
+                BankWriter(tmp_path, SMALL, versions("push")).opened(),
             ):
                 pass
             assert (tmp_path / ".lock").exists()

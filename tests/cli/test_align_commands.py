@@ -14,12 +14,11 @@ from pathlib import Path
 import torch
 from djepa.bank.read import Bank
 from djepa.lift.planner import load_planner, reads_back
-from djepa.models.predict import observe
 
 planner, bank = load_planner(Path(sys.argv[1])), Bank(sys.argv[2])
 d = bank.decisions
 states = torch.cat([torch.tensor(d.context), torch.tensor(d.goal)[:, None]], dim=1)
-frames, proprio = observe(bank.world().shape, states, 112)
+frames, proprio = bank.scene().observe(states, 112)
 given = torch.tensor(d.history).float(), torch.tensor(d.actions).float()
 ids = torch.tensor(d.candidate_ids)
 plan = planner.plan(frames[:, :3], given[0], frames[:, 3], given[1], ids, proprio)

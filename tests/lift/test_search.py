@@ -12,7 +12,6 @@ from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.lift.planner import Planner, reads_back
 from djepa.lift.search import SearchCost
-from djepa.models.predict import observe
 from djepa.models.weights import load_geometry
 from djepa.studies.pusht import SHIPPED
 
@@ -30,7 +29,7 @@ def cost() -> SearchCost:
 def info(small_bank: Bank) -> dict[str, Tensor]:
     d = small_bank.decisions
     states = torch.from_numpy(np.concatenate([d.context[:N], d.goal[:N, None]], axis=1))
-    frames, proprio = observe(small_bank.world().shape, states, 112)
+    frames, proprio = small_bank.scene().observe(states, 112)
     history = torch.from_numpy(d.history[:N].copy()).float()
     known = {"pixels": frames[:, :3], "goal": frames[:, 3], "history": history, "proprio": proprio}
     return {name: x[:, None].expand(N, S, *x.shape[1:]) for name, x in known.items()}

@@ -27,7 +27,7 @@ from djepa.pools import REFERENCE
 from djepa.pools.cem import CEM, LAST
 from djepa.rollout.engine import LocalEngine, RayEngine
 from djepa.rollout.execute import BlockWork, CollectConfig, draw_block, pool_seeds, run_block
-from djepa.worlds.shapes import get_shape
+from djepa.tasks.task import Scene
 from djepa.worlds.starts import Start
 
 NARROW = LeWMConfig(
@@ -110,7 +110,7 @@ def test_the_size_of_a_block_changes_no_pool(
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_number_of_threads_changes_no_pool(count: int, bank: Bank, weights: Path) -> None:
     torch.set_num_threads(count)
-    pools = CEMProposer(weights, TINY).propose(get_shape("T"), *starts_of(CONFIG))
+    pools = CEMProposer(weights, TINY).propose(Scene(), *starts_of(CONFIG))
     assert torch.get_num_threads() == count
     assert np.array_equal(np.stack([pool.actions for pool in pools]), bank.decisions.actions[:2])
     with pytest.raises(KeyError), one_thread():
@@ -120,12 +120,12 @@ def test_the_number_of_threads_changes_no_pool(count: int, bank: Bank, weights: 
 
 def test_the_search_goes_by_the_native_cost(bank: Bank, weights: Path) -> None:
     """What was drawn first is dearer than what is left in the end."""
-    model, shape = load_geometry(weights), get_shape("T")
-    left = predict(model, shape, bank.decisions).cost.numpy()
+    model, scene = load_geometry(weights), Scene()
+    left = predict(model, scene, bank.decisions).cost.numpy()
     starts, seeds = starts_of(replace(CONFIG, block=5))
-    first = search(model, replace(TINY, iterations=1), 1.0, 25, shape, starts, seeds)
+    first = search(model, replace(TINY, iterations=1), 1.0, 25, scene, starts, seeds)
     drawn = replace(bank.decisions, actions=np.stack([pool.actions for pool in first]))
-    before = predict(model, shape, drawn).cost.numpy()
+    before = predict(model, scene, drawn).cost.numpy()
     assert (left.min(axis=1) <= before.min(axis=1) + 1e-6).all()
     assert (np.median(left, axis=1) < np.median(before, axis=1)).all()
 
@@ -135,8 +135,8 @@ def test_starts_can_be_searched_together(bank: Bank, weights: Path) -> None:
     starts, seeds = starts_of(replace(CONFIG, block=5))
     once = replace(TINY, iterations=1)
     model = load_geometry(weights)
-    together = search(model, once, 1.0, 25, get_shape("T"), starts, seeds)
-    alone = CEMProposer(weights, once).propose(get_shape("T"), starts, seeds)
+    together = search(model, once, 1.0, 25, Scene(), starts, seeds)
+    alone = CEMProposer(weights, once).propose(Scene(), starts, seeds)
     assert [pool.hashes() for pool in together] == [pool.hashes() for pool in alone]
 
 
@@ -156,7 +156,7 @@ def test_the_pools_are_whole(bank: Bank) -> None:
 
 def test_no_reference_and_no_outcome_reach_the_search(bank: Bank, weights: Path) -> None:
     assert list(inspect.signature(CEMProposer.propose).parameters)[1:] == [
-        "shape",
+        "scene",
         "starts",
         "seeds",
     ]
@@ -223,11 +223,11 @@ def test_other_weights_and_other_arithmetic_are_refused(weights: Path, tmp_path:
     proposer = pickle.loads(pickle.dumps(CEMProposer(weights, TINY)))
     proposer.weights = "0" * 64
     with pytest.raises(DjepaError, match="are not those of the driver"):
-        proposer.propose(get_shape("T"), starts, seeds)
+        proposer.propose(Scene(), starts, seeds)
     proposer = CEMProposer(weights, TINY)
     proposer.settings = {**proposer.settings, "arithmetic": "torch 1.0, abacus"}
     with pytest.raises(DjepaError, match=r"the driver with torch 1\.0, abacus"):
-        proposer.propose(get_shape("T"), starts, seeds)
+        proposer.propose(Scene(), starts, seeds)
 
 
 def test_another_geometry_proposes_other_pools(bank: Bank, tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_the_first_population_is_as_wide_as_the_training_controls(weights: Path)
     assert training_std(object(), 2) == pytest.approx([0.2, 0.2])  # type: ignore[arg-type]
     starts, seeds = starts_of(replace(CONFIG, block=1))
     once = CEM(samples=64, iterations=1, elites=8, keep=64)
-    pools = [CEMProposer(weights, once, s).propose(get_shape("T"), starts, seeds) for s in (0.5, 1)]
+    pools = [CEMProposer(weights, once, s).propose(Scene(), starts, seeds) for s in (0.5, 1)]
     assert [p[0].actions.std() for p in pools] == pytest.approx([0.15, 0.3], rel=0.03)
 
 

@@ -53,7 +53,7 @@ class Strided:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_futures_are_stored_right_whatever_their_layout(layout: str, bank_copy: Path) -> None:
     bank, geometry = Bank(bank_copy), Strided(layout)
-    direct = predict(geometry, bank.world().shape, bank.decisions)
+    direct = predict(geometry, bank.scene(), bank.decisions)
     assert direct.futures.is_contiguous() == (layout == "plain")
     predict_bank(bank, geometry, "abc")
     held = read_predictions(bank, "strided")

@@ -30,7 +30,7 @@ from djepa.models.predict import encode_states, predict
 from djepa.models.predictions import predict_bank, read_predictions
 from djepa.models.recipes import TrainConfig, take_encoder
 from djepa.models.step import Step
-from djepa.models.tdjepa import TDJEPA
+from djepa.models.tdjepa import TDJEPA, PlanningCost
 from djepa.models.train import Trainer
 from djepa.models.weights import (
     card,
@@ -39,6 +39,7 @@ from djepa.models.weights import (
     save_geometry,
     weights_hash,
 )
+from djepa.tasks.task import Scene, get_task
 from djepa.worlds.push import PushWorld
 from tiny import TINY
 
@@ -104,6 +105,74 @@ def test_both_phases_run_and_the_result_is_a_geometry(geometry: str, tiny: Path)
     frozen = trainer.model.encoder.embed.weight
     assert not frozen.requires_grad
     assert torch.equal(frozen, trained.encoder.embed.weight)
+
+
+@pytest.mark.parametrize(
+    ("world", "geometry", "shapes"),
+    [
+        ("push", "jepawm", ("T", "+")),
+        ("granular", "dinowm", ()),
+        ("reacher", "tdjepa", ()),
+    ],
+)
+def test_every_world_is_trained_in_the_same_way(
+    world: str, geometry: str, shapes: tuple[str, ...], tiny: Path
+) -> None:
+    """Two shapes by turns, pushes of four numbers, the learned distance as planning cost."""
+    if world == "reacher":
+        pytest.importorskip("mujoco")
+    look = "clean" if world == "push" else "plain"
+    config = TrainConfig(
+        geometry,
+        world=world,
+        shapes=shapes,
+        look=look,
+        blend=0.0,
+        terminal=0.3,
+        minutes=0.02,
+        episodes=32,
+        shrink=64,
+        development=2,
+    )
+    where = tiny / "others"
+    for shard in episodes.plan_shards(where, 32, 0, config.shapes, world):
+        where.mkdir(exist_ok=True)
+        episodes.simulate(shard)
+    trainer = Trainer(config, tiny / "out", where)
+    trained = trainer.run()
+    task = get_task(world)
+    assert (trained.config.actions, trained.stride) == (task.actions, task.stride)
+    assert len(trainer.development) == len(config.shapes)
+    if isinstance(trained, TDJEPA):
+        assert trained.planning == PlanningCost(0.0, 0.3)
+    bank = trainer.development[0]
+    p = predict(trained, bank.scene(look), bank.decisions)
+    assert p.cost.shape == (len(bank), 63)
+    assert p.futures.shape[2] == task.horizon // task.stride
+
+
+def test_a_batch_of_several_shapes_is_drawn_shape_by_shape(tiny: Path) -> None:
+    """Episode e is of shape e modulo their number; a batch holds them in that order."""
+    config = TrainConfig(
+        "jepawm", shapes=("T", "+"), minutes=0.01, episodes=32, shrink=64, development=2
+    )
+    where = tiny / "two"
+    where.mkdir()
+    for shard in episodes.plan_shards(where, 32, 0, config.shapes):
+        episodes.simulate(shard)
+    trainer = Trainer(config, tiny / "out", where)
+    trainer.episodes.refresh(least=32)
+    chosen = trainer._training()[:, 0]
+    half = len(chosen) // 2
+    assert (chosen[:half] % 2 == 0).all()
+    assert (chosen[half:] % 2 == 1).all()
+    states = trainer.episodes.states[chosen, 5]
+    drawn = trainer._frames(states, 28)
+    for i, shape in ((0, "T"), (half, "+")):
+        alone, _ = Scene("push", shape).observe(states[i : i + 1], 28)
+        assert torch.equal(drawn[i], alone[0])
+    with pytest.raises(DjepaError, match="do not share 16 episodes evenly"):
+        episodes.plan_shards(where, 32, 0, ("T", "L", "Z"))
 
 
 def test_a_trained_encoder_can_be_taken_over(tiny: Path) -> None:
@@ -188,7 +257,7 @@ def test_ties_are_no_choice(tiny: Path) -> None:
     """A fresh predictor ignores actions; the smallest ID would often succeed by itself."""
     config = TrainConfig("lewm", minutes=0.01, episodes=32, shrink=64, development=8)
     trainer = Trainer(config, tiny / "out", tiny / "episodes")
-    assert trainer.development.outcomes.success[:, 0].any()
+    assert trainer.development[0].outcomes.success[:, 0].any()
     assert trainer.select(trainer.model) == 0.0
 
 
@@ -214,7 +283,7 @@ def test_windows_and_cached_windows_agree(tiny: Path) -> None:
     trainer = Trainer(config, tiny / "out", tiny / "episodes")
     trainer.episodes.refresh(least=32)
     trainer.model.eval()
-    cache = Cache(trainer.model, trainer.shape, trainer.episodes)
+    cache = Cache(trainer.model, trainer.scenes, trainer.episodes)
     latents, blocks, _ = cache.windows(64, 4, trainer.random.manual_seed(0))
     held, _, _ = cache.windows(64, 4, trainer.random.manual_seed(0), validation=True)
     first = set(map(tuple, cache._latents[:16].float().flatten(0, 1).tolist()))  # first shard
@@ -224,7 +293,7 @@ def test_windows_and_cached_windows_agree(tiny: Path) -> None:
     assert blocks.shape == (64, 3, 10)
     row, phase = 7, 7 % 5
     states = trainer.episodes.states[row, phase : phase + 80 : 5]
-    direct = encode_states(trainer.model, trainer.shape, states)
+    direct = encode_states(trainer.model, trainer.scenes[0], states)
     assert torch.allclose(direct, cache._latents[row].float(), atol=2e-3)
     controls = trainer.episodes.controls[row, phase : phase + 75]
     assert torch.allclose(trainer.model.blocks(controls), cache._blocks[row])
@@ -320,7 +389,7 @@ def test_evidence_is_bound_to_bank_and_weights(model: LeWM, bank_copy: Path) -> 
     bank = Bank(bank_copy)
     folder = predict_bank(bank, model, "abc")
     held = read_predictions(bank, "lewm")
-    direct = predict(model, PushWorld().shape, bank.decisions)
+    direct = predict(model, bank.scene(), bank.decisions)
     assert np.allclose(held.cost, direct.cost.numpy(), rtol=1e-5)
     assert held.futures is not None
     assert held.futures.shape == (10, 63, 5, 16)

@@ -30,7 +30,7 @@ class Foreseeing:
 
     def __init__(self, bank, row, late=0):
         states = torch.from_numpy(np.roll(bank.outcomes.states[row], -late, axis=0))
-        self.futures = encode_states(self, bank.world().shape, states)
+        self.futures = encode_states(self, bank.scene(), states)
 
     def encode(self, frames, proprio):
         return proprio
@@ -73,7 +73,17 @@ def hidden(bank, row, positions):
     observed, states, cost = seen.observed.copy(), seen.states.copy(), seen.cost.copy()
     observed[row, positions], states[row, positions], cost[row, positions] = False, np.nan, np.nan
     outcomes = dataclasses.replace(seen, observed=observed, states=states, cost=cost)
-    names = ("path", "config", "manifest", "candidates", "decisions", "provenance", "row", "world")
+    names = (
+        "path",
+        "config",
+        "manifest",
+        "candidates",
+        "decisions",
+        "provenance",
+        "row",
+        "world",
+        "scene",
+    )
     return SimpleNamespace(**{name: getattr(bank, name) for name in names}, outcomes=outcomes)
 
 

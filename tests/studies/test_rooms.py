@@ -6,7 +6,8 @@ from pathlib import Path
 import djepa
 
 ROOMS = (
-    "worlds pools rollout bank models evidence align lift evaluate audit bench report studies cli"
+    "worlds pools tasks rollout bank models evidence align lift evaluate audit bench report "
+    "studies cli"
 )
 
 

@@ -29,8 +29,9 @@ from djepa.worlds.granular import (
 )
 from djepa.worlds.granular_behaviours import BEHAVIOURS, Explorer, get_behaviour, region_of
 from djepa.worlds.granular_space import BOARD, BOARD_RADIUS, MAX_SETTLE, REST, integrations
-from djepa.worlds.granular_starts import attempts, draw_start, identity, initial_state, replays
+from djepa.worlds.granular_starts import attempts, draw_start, initial_state
 from djepa.worlds.protocol import World
+from djepa.worlds.starts import replays
 
 n = 36
 THROUGH = (-2.0, 0.1, 0.3, 0.0)  # a push into the middle of the pile
@@ -304,8 +305,8 @@ def test_starts(goal):
     else:
         assert not start.goal[72:].any()
     other, _ = kept(world, 3, goal=goal, centres=3)
-    assert identity(world, other) == identity(world, start)
-    assert identity(world, start) != identity(world, kept(world, 4, goal=goal, centres=3)[0])
+    assert other.identity(world) == start.identity(world)
+    assert start.identity(world) != kept(world, 4, goal=goal, centres=3)[0].identity(world)
 
 
 def test_all_rules_share_their_starts():

@@ -23,7 +23,7 @@ from djepa.worlds.behaviours import drive
 from djepa.worlds.protocol import World
 from djepa.worlds.reacher import DT, TOLERANCE, WRIST_STOP, ReacherWorld, joints, reacher_v1
 from djepa.worlds.reacher_behaviours import BEHAVIOURS, Explorer, get_behaviour
-from djepa.worlds.reacher_starts import DROPS, draw_start, identity, initial_state
+from djepa.worlds.reacher_starts import DROPS, draw_start, initial_state
 from djepa.worlds.starts import CONTEXT_FRAMES, HISTORY, Start, replays
 
 MAKERS = BEHAVIOURS | {"explorer": Explorer}  # the last one is for training data alone
@@ -276,9 +276,9 @@ def test_kept_starts_are_whole(kept):
 
 def test_a_generator_fixes_a_start(kept):
     world = ReacherWorld()
-    names = {identity(world, start) for start, _ in kept}
+    names = {start.identity(world) for start, _ in kept}
     assert len(names) == len(kept)
-    assert {identity(world, start) for b in BEHAVIOURS for start, _ in draws(b, 10)} >= names
+    assert {start.identity(world) for b in BEHAVIOURS for start, _ in draws(b, 10)} >= names
 
 
 def test_identity_changes_with_every_number(kept):
@@ -288,8 +288,8 @@ def test_identity_changes_with_every_number(kept):
         for i in range(array.size):
             changed = array.copy()
             changed.flat[i] = np.nextafter(changed.flat[i], array.dtype.type(2000))
-            names.add(identity(ReacherWorld(), replace(start, **{field.name: changed})))
-    names |= {identity(world, start) for world in (ReacherWorld(), ReacherWorld(repeat=2))}
+            names.add(replace(start, **{field.name: changed}).identity(ReacherWorld()))
+    names |= {start.identity(world) for world in (ReacherWorld(), ReacherWorld(repeat=2))}
     assert len(names) == 2 + 4 + 4 + 12 + 20
 
 

@@ -36,10 +36,10 @@ from djepa.models.predict import encode_states
 
 def realised(model: LeWM, bank: Bank, rows: list[int], device: str | torch.device) -> Tensor:
     """(N, K, B, D) latents of the states that execution went through, every fifth control."""
-    shape, states = bank.world().shape, bank.outcomes.states[np.asarray(rows)]
+    scene, states = bank.scene(), bank.outcomes.states[np.asarray(rows)]
     if not bank.outcomes.observed[np.asarray(rows)].all():
         raise DjepaError("Dynamics fine-tuning needs pools of which every candidate was executed.")
-    parts = [encode_states(model, shape, torch.from_numpy(s).to(device)) for s in states]
+    parts = [encode_states(model, scene, torch.from_numpy(s).to(device)) for s in states]
     return torch.stack(parts).clone()  # a clone leaves inference mode
 
 

@@ -86,7 +86,7 @@ class Encoded:
         device: str | torch.device = "cpu",
     ) -> "Encoded":
         """Some starts of a bank, or all. Opens no outcome. The model must be on the device."""
-        d, shape = bank.decisions, bank.world().shape
+        d, scene = bank.decisions, bank.scene()
         at = np.arange(len(d.start_ids)) if rows is None else np.asarray(rows, dtype=np.int64)
 
         def tensor(array: np.ndarray[Any, Any], kind: type) -> Tensor:
@@ -94,7 +94,7 @@ class Encoded:
 
         def latents(states: np.ndarray[Any, Any]) -> Tensor:
             # A clone may be saved for gradients; what inference mode made may not.
-            return encode_states(model, shape, tensor(states, np.float64)).clone()
+            return encode_states(model, scene, tensor(states, np.float64)).clone()
 
         return cls(
             tuple(bytes(row).hex() for row in d.identities[at]),

@@ -47,11 +47,11 @@ def realised_costs(
     c(E(s_H), E(g)) for the last state s_H of every candidate and the goal g, `batch` starts at
     a time.
     """
-    shape, parts = bank.world().shape, []
+    scene, parts = bank.scene(), []
     for begin in range(0, len(bank), batch):
         rows = slice(begin, begin + batch)
         ends = torch.from_numpy(bank.outcomes.states[rows][:, :, -1:]).to(device)
         goals = torch.from_numpy(bank.decisions.goal[rows]).to(device)
-        z = encode_states(geometry, shape, ends), encode_states(geometry, shape, goals)
+        z = encode_states(geometry, scene, ends), encode_states(geometry, scene, goals)
         parts.append(geometry.native_cost(*z).float().cpu().numpy())
     return np.concatenate(parts)

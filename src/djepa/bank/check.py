@@ -10,9 +10,9 @@ import numpy as np
 from djepa.bank.read import Bank
 from djepa.bank.schema import KINDS, encode, sha256
 from djepa.errors import DjepaError
-from djepa.rollout.execute import PROFILE_NAMES, BlockWork, Proposer, run_block, versions
+from djepa.rollout.execute import BlockWork, Proposer, run_block, versions
 from djepa.seeds import generator
-from djepa.worlds.push import PushWorld
+from djepa.worlds.protocol import World
 from djepa.worlds.starts import Start
 
 
@@ -35,7 +35,7 @@ def check_bank(
     yield f"candidates: {len(bank)} x {bank.candidates} IDs unique, sequences match their SHA-256"
     _check_rule(bank)
     yield f"outcomes: success and cost follow from the recorded states by {bank.config.rule}"
-    if bank.config.profile in PROFILE_NAMES or proposer is not None:
+    if not bank.config.searches() or proposer is not None:
         block = _check_block(bank, seed, proposer)
         yield f"configuration: block {block} made again from it, every byte the same"
     done = _check_execution(bank, sample, seed)
@@ -65,8 +65,7 @@ def _check_shards(bank: Bank) -> None:
     rows = {len(bank.decisions.state), len(bank.outcomes.success), len(bank.provenance.draws)}
     if rows != {len(bank)}:
         raise DjepaError(f"{bank.path}: shards hold {rows} starts, the manifest {len(bank)}.")
-    searched = bank.config.profile not in PROFILE_NAMES
-    if searched != (bank.manifest.get("source") is not None):
+    if bank.config.searches() != (bank.manifest.get("source") is not None):
         raise DjepaError(
             f"{bank.path}: profile '{bank.config.profile}' does not go with its source."
         )
@@ -139,7 +138,7 @@ def _check_block(bank: Bank, seed: int, proposer: Proposer | None) -> int:
 
 
 def _other_versions(bank: Bank) -> str:
-    there, here = bank.manifest["versions"], versions()
+    there, here = bank.manifest["versions"], versions(bank.config.world)
     return "" if there == here else f" It was recorded with {there}; this is {here}."
 
 
@@ -154,7 +153,7 @@ def _check_execution(bank: Bank, sample: int, seed: int) -> int:
     return min(sample, len(known))
 
 
-def _execute_again(bank: Bank, world: PushWorld, i: int, k: int) -> None:
+def _execute_again(bank: Bank, world: World, i: int, k: int) -> None:
     d, recorded = bank.decisions, bank.outcomes.states[i, k]
     states = world.execute(d.state[i], d.actions[i, k][None])[0]
     stride = (len(states) - 1) // len(recorded)

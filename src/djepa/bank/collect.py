@@ -9,7 +9,6 @@ from djepa.bank.write import BankWriter
 from djepa.errors import unknown_name
 from djepa.rollout.engine import Engine, LocalEngine
 from djepa.rollout.execute import (
-    PROFILE_NAMES,
     BlockWork,
     CollectConfig,
     Proposer,
@@ -35,12 +34,12 @@ def collect(
     the profile. A portable one goes to the workers; the pools of any other are made here, where a
     model may live, block by block as the engine asks for more work.
     """
-    known = [*PROFILE_NAMES] + ([proposer.name] if proposer else [])
+    known = [*config.task.profiles] + ([proposer.name] if proposer else [])
     if config.profile not in known:
         raise unknown_name("profile", config.profile, known)
     searches = proposer if proposer and proposer.name == config.profile else None
     source = dict(searches.settings) if searches else None
-    with BankWriter(Path(path), config, versions(), source).opened() as writer:
+    with BankWriter(Path(path), config, versions(config.world), source).opened() as writer:
         missing = writer.missing()
         done = config.starts - sum(len(config.members(number)) for number in missing)
         report(done, config.starts)
@@ -55,7 +54,8 @@ def collect(
 def _work(
     config: CollectConfig, blocks: list[int], proposer: Proposer | None, engine: Engine
 ) -> Iterator[tuple[int, BlockWork]]:
-    plain = ((number, BlockWork(config, number, versions())) for number in blocks)
+    here = versions(config.world)
+    plain = ((number, BlockWork(config, number, here)) for number in blocks)
     if proposer is None:
         yield from plain
     elif getattr(proposer, "portable", False):
@@ -63,5 +63,5 @@ def _work(
     else:  # starts are drawn by local workers, searched here
         draws = engine if isinstance(engine, LocalEngine) else LocalEngine(1)
         for number, drawn in draws.map(draw_block, plain):
-            work = BlockWork(config, number, versions())
+            work = BlockWork(config, number, here)
             yield number, replace(work, pools=propose(work, proposer, drawn))

@@ -25,10 +25,9 @@ from djepa.bank.schema import (
     sha256,
     shard_name,
 )
-from djepa.errors import DjepaError
+from djepa.errors import DjepaError, unknown_name
 from djepa.rollout.execute import CollectConfig
-from djepa.worlds.behaviours import BEHAVIOURS
-from djepa.worlds.push import PushWorld
+from djepa.tasks.task import PLAIN, Scene
 
 Array = npt.NDArray[Any]
 
@@ -42,7 +41,7 @@ class Decisions:
     state: Array  # (N, S)
     goal: Array  # (N, S)
     context: Array  # (N, 3, S)
-    history: Array  # (N, 10, A)
+    history: Array  # (N, 2 strides, A)
     candidate_ids: Array  # (N, K) int64
     actions: Array  # (N, K, H, A)
     action_hashes: Array  # (N, K, 32) uint8
@@ -55,7 +54,7 @@ class Outcomes:
     success: Array  # (N, K) bool
     cost: Array  # (N, K) task cost; success is cost < 1
     observed: Array  # (N, K) bool
-    states: Array  # (N, K, B, S) after every fifth control
+    states: Array  # (N, K, B, S) after every stride of controls
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +102,15 @@ class Bank:
         """The population the starts belong to."""
         return self.config.split
 
-    def world(self) -> PushWorld:
+    def world(self) -> Any:
         """The world the bank was executed in."""
-        return PushWorld(self.config.shape, self.config.rule)
+        return self.config.make_world()
+
+    def scene(self, look: str = PLAIN) -> Scene:
+        """What a geometry sees of it."""
+        if look not in (known := self.config.task.looks):
+            raise unknown_name("look", look, known)
+        return Scene(self.config.world, self.config.shape, look)
 
     @cached_property
     def decisions(self) -> Decisions:
@@ -122,7 +127,7 @@ class Bank:
         """How it was made, row by row as in `decisions`."""
         arrays = self._read("provenance")
         arrays["family"] = arrays["family"].view("S24")[..., 0].astype(str)
-        arrays["behaviour"] = np.array(sorted(BEHAVIOURS))[arrays["behaviour"]]
+        arrays["behaviour"] = np.array(sorted(self.config.task.behaviours))[arrays["behaviour"]]
         return Provenance(**arrays)
 
     def row(self, start_id: int) -> int:

@@ -8,7 +8,8 @@
 
 While a collection runs there is no manifest but `config.json` and `journal.jsonl`, one line per
 finished block. Legend: N starts of the block, K candidates, H horizon, A action width, C centres,
-B recorded states, S numbers in a state.
+B recorded states, L controls of the
+history, S numbers in a state.
 """
 
 import hashlib
@@ -36,7 +37,7 @@ LAYOUT: dict[str, dict[str, tuple[str, str]]] = {
         "state": ("float64", "N S"),
         "goal": ("float64", "N S"),
         "context": ("float64", "N 3 S"),
-        "history": ("float32", "N 10 A"),
+        "history": ("float32", "N L A"),
         "candidate_ids": ("int64", "N K"),
         "actions": ("float16 float32 float64", "N K H A"),
         "action_hashes": ("uint8", "N K 32"),

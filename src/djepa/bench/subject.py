@@ -18,11 +18,10 @@ from djepa.bench.world import Row
 from djepa.errors import unknown_name
 from djepa.models.fast import Inputs
 from djepa.models.kinds import GEOMETRIES, build, get_kind
-from djepa.models.predict import observe
 from djepa.models.protocol import CONTEXT
 from djepa.models.weights import load_geometry, shipped
 from djepa.rollout.execute import BlockWork, CollectConfig, draw_block
-from djepa.worlds.shapes import get_shape
+from djepa.tasks.task import Scene
 
 STORED, RANDOM = "stored weights", "random weights"
 
@@ -95,7 +94,7 @@ def decisions(image: int, starts: int, candidates: int, device: str) -> Inputs:
     config = CollectConfig(starts=starts, block=starts, behaviour="push")
     drawn, rng = draw_block(BlockWork(config, 0)), np.random.default_rng(0)
     states = np.stack([[*entry.start.context, entry.start.goal] for entry in drawn])
-    frames, proprio = observe(get_shape(config.shape), torch.from_numpy(states), image)
+    frames, proprio = Scene(shape=config.shape).observe(torch.from_numpy(states), image)
     pools = [np.asarray(e.pool.without().actions) for e in drawn if e.pool is not None]
     given = Inputs(
         frames[:, :CONTEXT].contiguous(),

@@ -11,7 +11,7 @@ from djepa.cli.console import console, progress
 
 if TYPE_CHECKING:
     from djepa.bank.read import Bank
-    from djepa.rollout.execute import Proposer
+    from djepa.rollout.execute import CollectConfig, Proposer
 
 
 @dataclass(frozen=True)
@@ -19,26 +19,27 @@ class Collect:
     """Restore starts, execute every candidate, write a bank. Run again to resume."""
 
     world: Annotated[str, Positional, arg(metavar="WORLD")] = "push"
-    """The world to execute in: push."""
+    """The world to execute in: push, reacher, granular, or your own as package.module:TASK."""
     out: Path = Path("runs/push")
     """Folder of the bank. An unfinished one is continued, a foreign one is refused."""
     starts: int = 512
     """How many starts."""
-    profile: str = "reference-control"
-    """How candidates are made: reference-control, pusht-confirmation, visual-shape, decoy or
-    planner."""
-    shape: str = "T"
-    """The block: T, L, Z, +, I, small-T or square."""
+    profile: str = ""
+    """How candidates are made: reference-control (unless the world has another), decoy, planner,
+    pusht-confirmation, visual-shape; granular has replay."""
+    shape: str = ""
+    """What the world comes in. push: T (unless said), L, Z, +, I, small-T, square; reacher: arm,
+    arm-fast; granular: grains-100, grains-200."""
     behaviour: str = "mixed"
-    """What drives the references: push, weak, or mixed."""
-    rule: str = "push.v1"
-    """Success rule: push.v1 or push-symmetric.v1."""
+    """What drives the references: one of the world's behaviours (push: push, weak), or mixed."""
+    rule: str = ""
+    """Success rule; push: push.v1 (unless said) or push-symmetric.v1."""
     split: str = "fit"
     """Population the starts belong to; different splits never share a start."""
     seed: int = 0
     """Seed of everything drawn."""
-    horizon: int = 25
-    """Controls per candidate, a multiple of 5."""
+    horizon: int = 0
+    """Controls per candidate, whole blocks of them; 0 takes the world's own (push: 25)."""
     candidates: int = 64
     """Decoy profile: candidates per start."""
     centres: int = 4
@@ -79,7 +80,7 @@ class Collect:
         names = CollectConfig.__dataclass_fields__
         config = CollectConfig(**{name: getattr(self, name) for name in names})
         engine = get_engine(self.engine, self.workers, self.address or None)
-        proposer = self._proposer()
+        proposer = self._proposer(config)
         began, there = time.monotonic(), list[int]()
 
         with progress("Executing every candidate", "starts") as tick:
@@ -92,20 +93,19 @@ class Collect:
         self._summarise(bank, len(bank) - there[0], time.monotonic() - began)
         return 0
 
-    def _proposer(self) -> "Proposer | None":
+    def _proposer(self, config: "CollectConfig") -> "Proposer | None":
         """The search of the planner profile; the others need none, and no torch."""
         from djepa.errors import unknown_name
-        from djepa.rollout.execute import PROFILE_NAMES
 
-        if self.profile in PROFILE_NAMES:
+        if not config.searches():
             return None
         if self.profile != "planner":
-            raise unknown_name("profile", self.profile, (*PROFILE_NAMES, "planner"))
+            raise unknown_name("profile", self.profile, (*config.task.profiles, "planner"))
         from djepa.models.planner_pool import CEMProposer
         from djepa.pools.cem import CEM
 
         cem = CEM(self.samples, self.iterations, self.elites, self.keep)
-        return CEMProposer(self.geometry, cem, self.spread, self.horizon, self.device)
+        return CEMProposer(self.geometry, cem, self.spread, config.horizon, self.device)
 
     def _summarise(self, bank: "Bank", fresh: int, seconds: float) -> None:
         drops = bank.manifest["drops"]

@@ -19,6 +19,9 @@ class Predict:
     """Shipped geometries by name, or folders of weights."""
     futures: bool | None = None
     """Store the predicted futures too; by default those of at most 1,024 numbers."""
+    look: str = "plain"
+    """What the frames look like; push: plain, clean, blur, salt-pepper, dark, block-colour,
+    marker-colour, pusher-colour; granular: plain, turned-90, turned-180, turned-270."""
     device: str = "cpu"
     """cpu or cuda."""
 
@@ -33,7 +36,7 @@ class Predict:
             model = load_geometry(name, self.device)
             with progress(f"Predicting with {model.name}", "blocks") as tick:
                 folder = predict_bank(
-                    bank, model, weights_hash(name), self.device, tick, self.futures
+                    bank, model, weights_hash(name), self.device, tick, self.futures, self.look
                 )
             console.print(f"{folder}")
         return 0

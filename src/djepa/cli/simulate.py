@@ -15,13 +15,13 @@ class Simulate:
     """Play episodes of exploring behaviour into a folder. Run again to go on."""
 
     world: Annotated[str, Positional, arg(metavar="WORLD")] = "push"
-    """The world: push."""
+    """The world: push, reacher, granular, or your own as package.module:TASK."""
     out: Path = Path("runs/episodes")
     """Folder for the shards."""
     episodes: int = 100_000
-    """How many episodes of 80 controls."""
-    shapes: tuple[str, ...] = ("T",)
-    """The blocks, in turn."""
+    """How many episodes of 16 frames (push: 80 controls)."""
+    shapes: tuple[str, ...] = ()
+    """What the world comes in, in turn; its first shape unless some are named (push: T)."""
     seed: int = 0
     """Seed of everything drawn."""
     workers: int = 0
@@ -29,12 +29,11 @@ class Simulate:
 
     def run(self) -> int:
         """Simulate and say where the shards are."""
-        from djepa.errors import unknown_name
         from djepa.models.episodes import Simulation, plan_shards
+        from djepa.tasks.task import get_task
 
-        if self.world != "push":
-            raise unknown_name("world", self.world, ["push"])
-        shards = plan_shards(self.out, self.episodes, self.seed, self.shapes)
+        shapes = self.shapes or get_task(self.world).shapes[:1]
+        shards = plan_shards(self.out, self.episodes, self.seed, shapes, self.world)
         simulation = Simulation(shards, self.workers)
         with progress("Simulating", "shards") as tick:
             tick(0, len(shards))

@@ -16,6 +16,7 @@ from djepa.bank.read import Bank
 from djepa.evaluate.intervals import markdown_table, wilson
 from djepa.models.predict import encode_states, predict
 from djepa.models.protocol import Geometry
+from djepa.tasks.task import PLAIN
 
 Floats = npt.NDArray[np.floating[Any]]
 SHORTLISTS = (63, 32, 16, 8, 4)
@@ -50,15 +51,17 @@ class Quality:
         return entry
 
 
-def quality(geometry: Geometry, bank: Bank, device: str = "cpu", batch: int = 32) -> Quality:
+def quality(
+    geometry: Geometry, bank: Bank, device: str = "cpu", look: str = PLAIN, batch: int = 32
+) -> Quality:
     """Predict every candidate, encode what execution showed, compare."""
-    decisions, outcomes = bank.decisions, bank.outcomes
+    decisions, outcomes, scene = bank.decisions, bank.outcomes, bank.scene(look)
     predicted, realised, first, last, spread = [], [], [], [], []
     for begin in range(0, len(bank), batch):
         rows = slice(begin, min(begin + batch, len(bank)))
-        p = predict(geometry, bank.world().shape, decisions, rows, device)
+        p = predict(geometry, scene, decisions, rows, device)
         ends = torch.from_numpy(outcomes.states[rows][:, :, [0, -1]]).to(device)
-        z = encode_states(geometry, bank.world().shape, ends)  # (n, K, 2, D)
+        z = encode_states(geometry, scene, ends)  # (n, K, 2, D)
         predicted.append(p.cost)
         realised.append(geometry.native_cost(z[:, :, 1:], p.goal).float())
         first.append(_error(p.futures[:, :, 0], z[:, :, 0]))

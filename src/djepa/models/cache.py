@@ -4,28 +4,31 @@ Legend: B windows, T frames of a window, E episodes, F cached frames of an episo
 """
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from djepa.models.episodes import LENGTH, Episodes
+from djepa.models.episodes import FRAMES, Episodes
 from djepa.models.kinds import Model
 from djepa.models.objectives import Draws, draw
 from djepa.models.predict import encode_states
-from djepa.models.protocol import STRIDE
-from djepa.worlds.shapes import Shape
+from djepa.tasks.task import Scene
 
 EPISODES = 4096  # encoded at a time
 
 
 class Cache:
-    """(E, F, D) in fp16, one phase of five per episode; grows as episodes come in."""
+    """(E, F, D) in fp16, one phase of a stride per episode; grows as episodes come in.
 
-    def __init__(self, model: Model, shape: Shape, episodes: Episodes) -> None:
-        self._encoder, self._shape, self._episodes = copy.deepcopy(model).eval(), shape, episodes
+    Episode e is one of scene e modulo their number.
+    """
+
+    def __init__(self, model: Model, scenes: Sequence[Scene], episodes: Episodes) -> None:
+        self._encoder, self._scenes, self._episodes = copy.deepcopy(model).eval(), scenes, episodes
         self._device = model.action_mean.device
-        frames, most = LENGTH // STRIDE, episodes.capacity
-        width = STRIDE * model.config.actions
+        frames, most = FRAMES, episodes.capacity
+        width = model.stride * model.config.actions
         self._latents = torch.empty(
             (most, frames, model.latent), dtype=torch.float16, device=self._device
         )
@@ -39,28 +42,32 @@ class Cache:
     @torch.no_grad()
     def extend(self) -> None:
         """Encode the episodes that have come since."""
-        ready = self._episodes.refresh(least=self._episodes.validation + 1)
-        gpu = self._device.type == "cuda"
+        ready, n = self._episodes.refresh(least=self._episodes.validation + 1), len(self._scenes)
         for begin in range(self._known, ready, EPISODES):
-            rows = torch.arange(begin, min(begin + EPISODES, ready), device=self._device)[:, None]
-            phase = rows % STRIDE
-            at = phase + torch.arange(0, LENGTH - STRIDE + 1, STRIDE, device=self._device)
-            taken = phase + torch.arange(LENGTH - STRIDE, device=self._device)
-            with torch.autocast(self._device.type, torch.float16, enabled=gpu):
-                states = self._episodes.states[rows, at]
-                latents = encode_states(
-                    self._encoder, self._shape, states, batch=8192 if gpu else 32
-                )
-            self._latents[rows[:, 0]] = latents.half()
-            self._blocks[rows[:, 0]] = self._encoder.blocks(self._episodes.controls[rows, taken])
+            end = min(begin + EPISODES, ready)
+            for i, scene in enumerate(self._scenes):
+                rows = torch.arange(begin + i, end, n, device=self._device)
+                self._take(rows[:, None], scene)
         self._known = ready
+
+    def _take(self, rows: Tensor, scene: Scene) -> None:
+        """(n, 1) episodes of one scene."""
+        gpu, stride = self._device.type == "cuda", self._encoder.stride
+        phase, L = rows % stride, FRAMES * stride
+        at = phase + torch.arange(0, L - stride + 1, stride, device=self._device)
+        taken = phase + torch.arange(L - stride, device=self._device)
+        with torch.autocast(self._device.type, torch.float16, enabled=gpu):
+            states = self._episodes.states[rows, at]
+            latents = encode_states(self._encoder, scene, states, batch=8192 if gpu else 32)
+        self._latents[rows[:, 0]] = latents.half()
+        self._blocks[rows[:, 0]] = self._encoder.blocks(self._episodes.controls[rows, taken])
 
     def windows(
         self, B: int, T: int, random: torch.Generator, validation: bool = False
     ) -> tuple[Tensor, Tensor, Draws]:
         """Random windows of training or of validation episodes.
 
-        Latents (B, T, D), blocks (B, T - 1, 10), draws.
+        Latents (B, T, D), blocks (B, T - 1, stride A), draws.
         """
 
         def integers(low: int, high: int) -> Tensor:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from djepa.models.frames import FramePredictor
 from djepa.models.patches import PROPRIO, PatchConfig, PatchGeometry
-from djepa.models.protocol import STRIDE
 
 EMBED = 10  # numbers of a token for the action, and for proprioception
 SMALL = PatchConfig()
@@ -47,7 +46,7 @@ class DINOWM(PatchGeometry):
         c = config
         token, W = c.features + 2 * EMBED, c.predictor_width
         self.proprio_in = nn.Linear(PROPRIO, EMBED)
-        self.action_in = nn.Linear(STRIDE * c.actions, EMBED)
+        self.action_in = nn.Linear(c.stride * c.actions, EMBED)
         self.patch_in = nn.Identity() if token == W else nn.Linear(token, W)
         self.patch_out = nn.Linear(W, c.features)
         self.proprio_out = nn.Linear(W, PROPRIO)

@@ -21,11 +21,10 @@ from djepa.errors import DjepaError
 from djepa.files import write_atomically
 from djepa.rollout.engine import usable_cores
 from djepa.seeds import generator
-from djepa.worlds.behaviours import Explorer, drive
-from djepa.worlds.push import PushWorld
-from djepa.worlds.starts import initial_state
+from djepa.tasks.task import get_task
+from djepa.worlds.behaviours import drive
 
-LENGTH = 80  # controls of an episode
+FRAMES = 16  # strides of controls that make an episode
 SHARD = 1024  # episodes of a shard
 
 
@@ -34,7 +33,8 @@ class Shard:
     """One file of episodes and what its contents follow from."""
 
     folder: Path
-    shapes: tuple[str, ...]
+    world: str
+    shapes: tuple[str, ...]  # in turn
     seed: int
     number: int
 
@@ -44,23 +44,33 @@ class Shard:
         return self.folder / f"episodes-{self.number:05d}.safetensors"
 
 
-def plan_shards(folder: Path, episodes: int, seed: int, shapes: tuple[str, ...]) -> list[Shard]:
+def plan_shards(
+    folder: Path, episodes: int, seed: int, shapes: tuple[str, ...], world: str = "push"
+) -> list[Shard]:
     """The shards that hold so many episodes."""
-    return [Shard(folder, shapes, seed, number) for number in range(-(-episodes // SHARD))]
+    if SHARD % len(shapes):
+        raise DjepaError(f"{len(shapes)} shapes do not share {SHARD} episodes evenly.")
+    return [Shard(folder, world, shapes, seed, number) for number in range(-(-episodes // SHARD))]
+
+
+def length(world: str) -> int:
+    """L: controls of an episode."""
+    return FRAMES * get_task(world).stride
 
 
 def simulate(shard: Shard) -> Path:
     """Play the episodes of one shard, unless they are there already."""
     if shard.path.exists():
         return shard.path
-    states = np.empty((SHARD, LENGTH + 1, 10), np.float32)
-    controls = np.empty((SHARD, LENGTH, 2), np.float32)
-    worlds = [PushWorld(shape) for shape in shard.shapes]
+    task, L = get_task(shard.world), length(shard.world)
+    worlds = [task.make(shape, task.rules[0]) for shape in shard.shapes]
+    states = np.empty((SHARD, L + 1, worlds[0].state_size), np.float32)
+    controls = np.empty((SHARD, L, task.actions), np.float32)
     for i in range(SHARD):
         rng = generator("episode", *shard.shapes, shard.seed, shard.number, i)
         world = worlds[i % len(worlds)]
-        world.restore(initial_state(world, rng))
-        states[i], controls[i] = drive(world, Explorer(world, rng), LENGTH)
+        world.restore(task.initial_state(world, rng))
+        states[i], controls[i] = drive(world, task.explorer(world, rng), L)
     write_atomically(shard.path, save({"states": states, "controls": controls}))
     return shard.path
 
@@ -84,8 +94,7 @@ class Episodes:
 
     def __init__(self, shards: list[Shard], device: torch.device, patience: float = 120.0) -> None:
         self._shards, self._device, self._patience = shards, device, patience
-        self._states = torch.empty((len(shards) * SHARD, LENGTH + 1, 10), device=device)
-        self._controls = torch.empty((len(shards) * SHARD, LENGTH, 2), device=device)
+        self._states, self._controls = torch.empty(0), torch.empty(0)
         self._taken = 0
         if len(shards) < 2:
             raise DjepaError(f"Ask for more than {SHARD} episodes: the first {SHARD} validate.")
@@ -122,6 +131,11 @@ class Episodes:
 
     def _take(self, shard: Shard) -> None:
         arrays = load_file(shard.path)
+        if not self._taken:  # now it is known how wide they are
+            self._states, self._controls = (
+                torch.empty((self.capacity, *arrays[name].shape[1:]), device=self._device)
+                for name in ("states", "controls")
+            )
         rows = slice(self.ready, self.ready + SHARD)
         self._states[rows] = torch.from_numpy(arrays["states"]).to(self._device)
         self._controls[rows] = torch.from_numpy(arrays["controls"]).to(self._device)

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from djepa.models.frames import FramePredictor
 from djepa.models.patches import PROPRIO, PatchConfig, PatchGeometry
-from djepa.models.protocol import STRIDE
 
 SMALL = PatchConfig()
 PAPER = PatchConfig(
@@ -46,7 +45,7 @@ class JEPAWM(PatchGeometry):
         W = c.predictor_width
         self.patch_in, self.patch_out = nn.Linear(c.features, W), nn.Linear(W, c.features)
         self.proprio_in, self.proprio_out = nn.Linear(PROPRIO, W), nn.Linear(W, PROPRIO)
-        self.action_in = nn.Linear(STRIDE * c.actions, W)
+        self.action_in = nn.Linear(c.stride * c.actions, W)
         self.predictor = FramePredictor(
             c.grid,
             1,

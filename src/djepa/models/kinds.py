@@ -1,6 +1,6 @@
 """The geometries there are, by name: class, configuration and sizes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from djepa.errors import unknown_name
@@ -36,10 +36,10 @@ def get_kind(name: str) -> Kind:
     return GEOMETRIES[name]
 
 
-def build(name: str, size: str = "small") -> Model:
-    """A geometry with fresh weights."""
+def build(name: str, size: str = "small", **changes: int) -> Model:
+    """A geometry with fresh weights; `changes` of its sizes, as another world may want them."""
     kind = get_kind(name)
     if size not in kind.sizes:
         raise unknown_name("size", size, kind.sizes)
-    model: Model = kind.build(kind.sizes[size])
+    model: Model = kind.build(replace(kind.sizes[size], **changes))
     return model

@@ -36,6 +36,7 @@ class LeWMConfig:
     predictor_hidden: int = 2048
     dropout: float = 0.1
     actions: int = 2
+    stride: int = STRIDE  # controls of a block
 
 
 PAPER = LeWMConfig()
@@ -62,7 +63,7 @@ class LeWM(nn.Module):
         self.config, self.chunk = config, chunk
         self.encoder = ViT(c.image, c.patch, c.width, c.depth, c.heads, c.hidden)
         self.projector = Projector(c.width, c.projector, c.latent)
-        self.action_encoder = ActionEncoder(STRIDE * c.actions, c.latent)
+        self.action_encoder = ActionEncoder(c.stride * c.actions, c.latent)
         self.predictor = CausalPredictor(
             CONTEXT,
             c.latent,
@@ -93,6 +94,11 @@ class LeWM(nn.Module):
         """D."""
         return self.config.latent
 
+    @property
+    def stride(self) -> int:
+        """Controls of a block."""
+        return self.config.stride
+
     def embed(self, frames: Tensor) -> Tensor:
         """uint8 frames (..., image, image, 3) -> latents (..., D), gradients and all."""
         pixels = frames.flatten(0, -4).permute(0, 3, 1, 2) / 255.0
@@ -102,7 +108,7 @@ class LeWM(nn.Module):
     def blocks(self, controls: Tensor) -> Tensor:
         """Raw controls (..., 5 B, A) -> standardised blocks (..., B, 5 A)."""
         scaled = (controls - self.action_mean) / self.action_std
-        return scaled.unflatten(-2, (-1, STRIDE)).flatten(-2)
+        return scaled.unflatten(-2, (-1, self.config.stride)).flatten(-2)
 
     def predict(self, latents: Tensor, blocks: Tensor) -> Tensor:
         """(B, T, D) latents and the blocks that follow each -> (B, T, D) the next latents."""

@@ -19,7 +19,7 @@ from djepa.models.lewm import IMAGENET_MEAN, IMAGENET_STD
 from djepa.models.nets import ViT
 from djepa.models.protocol import CONTEXT, STRIDE
 
-PROPRIO = 4  # pusher x, y and their velocities
+PROPRIO = 4  # what is felt: on push the pusher's x, y and their velocities
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class PatchConfig:
     dropout: float = 0.0
     residual: bool = True  # predict the change of a latent, not the latent
     actions: int = 2
+    stride: int = STRIDE  # controls of a block
 
     @property
     def grid(self) -> int:
@@ -94,6 +95,11 @@ class PatchGeometry(nn.Module, ABC):
         """D."""
         return self.config.grid**2 * self.config.features + PROPRIO
 
+    @property
+    def stride(self) -> int:
+        """Controls of a block."""
+        return self.config.stride
+
     @abstractmethod
     def tokens(self, latents: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor | None]:
         """(B, T, D), (B, T, 5 A) -> tokens (B, T, P, W), conditions (B, T, W) or None."""
@@ -121,7 +127,7 @@ class PatchGeometry(nn.Module, ABC):
     def blocks(self, controls: Tensor) -> Tensor:
         """Raw controls (..., 5 B, A) -> standardised blocks (..., B, 5 A)."""
         scaled = (controls - self.action_mean) / self.action_std
-        return scaled.unflatten(-2, (-1, STRIDE)).flatten(-2)
+        return scaled.unflatten(-2, (-1, self.config.stride)).flatten(-2)
 
     def advance(
         self, latents: Tensor, blocks: Tensor, first: int = 0, past: Past | None = None

@@ -21,7 +21,7 @@ from djepa.models.protocol import CONTEXT, STRIDE, Geometry
 from djepa.models.weights import SHIPPED, find_weights, load_geometry, shipped, weights_hash
 from djepa.pools import Pool
 from djepa.pools.cem import CEM
-from djepa.worlds.shapes import Shape
+from djepa.tasks.task import Scene
 from djepa.worlds.starts import Start
 
 PLANNER = "planner"
@@ -90,7 +90,7 @@ class CEMProposer:
         where = "Not among the shipped weights" if geometry is None else f"Not at {geometry}"
         raise DjepaError(f"{where}: {kind} with SHA-256 {weights[:12]}. Give its folder.")
 
-    def propose(self, shape: Shape, starts: list[Start], seeds: list[int]) -> list[Pool]:
+    def propose(self, scene: Scene, starts: list[Start], seeds: list[int]) -> list[Pool]:
         """One pool per start. Neither the batch nor the number of cores changes a bit.
 
         How floats add up depends on the shape of a batch and on the threads that share it, and an
@@ -102,7 +102,7 @@ class CEMProposer:
                 "not agree to the last bit. Use machines of one kind."
             )
         model = _loaded(self.where, self.weights, self.device)
-        how = (model, self.cem, self.spread, self.horizon, shape)
+        how = (model, self.cem, self.spread, self.horizon, scene)
         if not self.portable:
             return search(*how, starts, seeds, self.device)
         with one_thread():
@@ -117,14 +117,14 @@ def search(
     cem: CEM,
     spread: float,
     horizon: int,
-    shape: Shape,
+    scene: Scene,
     starts: list[Start],
     seeds: list[int],
     device: str | torch.device = "cpu",
 ) -> list[Pool]:
     """Pools of several starts at once; every population of all of them is costed in one call."""
     states = np.stack([np.concatenate([s.context, s.goal[None]]) for s in starts])
-    z = encode_states(geometry, shape, torch.from_numpy(states).to(device))  # (N, 4, D)
+    z = encode_states(geometry, scene, torch.from_numpy(states).to(device))  # (N, 4, D)
     history = torch.from_numpy(np.stack([s.history for s in starts])).to(device)
     context, goal = z[:, :CONTEXT], z[:, CONTEXT]
 

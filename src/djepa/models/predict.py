@@ -1,6 +1,6 @@
 """What a geometry believes of a bank's candidates: label-free evidence, block by block.
 
-Legend: N starts, K candidates, B blocks of five controls, D latent.
+Legend: N starts, K candidates, B blocks of a stride of controls, D latent.
 """
 
 from dataclasses import dataclass
@@ -11,10 +11,7 @@ from torch import Tensor
 
 from djepa.bank.read import Decisions
 from djepa.models.protocol import Geometry
-from djepa.worlds.draw import Appearance, draw_push
-from djepa.worlds.shapes import Shape
-
-PLAIN = Appearance(marker="none")  # a goal is a frame of its own, not a mark in every frame
+from djepa.tasks.task import Scene
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,27 +23,20 @@ class Prediction:
     cost: Tensor  # (N, K) float32, from unrounded latents
 
 
-def observe(shape: Shape, states: Tensor, image: int) -> tuple[Tensor, Tensor]:
-    """States (..., 10) -> frames (..., image, image, 3) and proprioception (..., 4)."""
-    frames = draw_push(shape, states.reshape(-1, 10), image, appearance=PLAIN)
-    proprio = torch.cat([states[..., 0:2], states[..., 5:7]], dim=-1).float()
-    return frames.view(*states.shape[:-1], image, image, 3), proprio
-
-
-def encode_states(geometry: Geometry, shape: Shape, states: Tensor, batch: int = 0) -> Tensor:
-    """Latents (..., D) of drawn states (..., 10), at most `batch` frames at a time.
+def encode_states(geometry: Geometry, scene: Scene, states: Tensor, batch: int = 0) -> Tensor:
+    """Latents (..., D) of drawn states (..., S), at most `batch` frames at a time.
 
     By default as many as suit the device: on a CPU what fits its caches, a third faster than 1,024.
     """
     flat = states.reshape(-1, states.shape[-1])
     batch = batch or (4096 if states.is_cuda else 32)
-    parts = [geometry.encode(*observe(shape, part, geometry.image)) for part in flat.split(batch)]
+    parts = [geometry.encode(*scene.observe(part, geometry.image)) for part in flat.split(batch)]
     return torch.cat(parts).view(*states.shape[:-1], -1)
 
 
 def predict(
     geometry: Geometry,
-    shape: Shape,
+    scene: Scene,
     decisions: Decisions,
     rows: slice | None = None,
     device: str | torch.device = "cpu",
@@ -57,7 +47,8 @@ def predict(
     def tensor(array: np.ndarray, kind: type = np.float32) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array[rows], dtype=kind)).to(device)
 
-    context = encode_states(geometry, shape, tensor(decisions.context, np.float64))
-    goal = encode_states(geometry, shape, tensor(decisions.goal, np.float64))
-    futures = geometry.rollout(context, tensor(decisions.history), tensor(decisions.actions))
+    context = encode_states(geometry, scene, tensor(decisions.context, np.float64))
+    goal = encode_states(geometry, scene, tensor(decisions.goal, np.float64))
+    told = (scene.controls(tensor(taken)) for taken in (decisions.history, decisions.actions))
+    futures = geometry.rollout(context, *told)
     return Prediction(futures, goal, geometry.native_cost(futures, goal).float())

@@ -24,6 +24,7 @@ from djepa.errors import DjepaError
 from djepa.files import to_json, write_atomically
 from djepa.models.predict import predict
 from djepa.models.protocol import Geometry
+from djepa.tasks.task import PLAIN, Scene
 
 FORMAT, VERSION = "djepa-evidence", 2
 WIDE = 1024
@@ -47,12 +48,15 @@ def predict_bank(
     device: str = "cpu",
     report: Report = lambda done, total: None,
     futures: bool | None = None,
+    look: str = PLAIN,
 ) -> Path:
     """Write the evidence of one geometry, block by block; blocks already there are kept.
 
-    `futures`: whether to store them; by default only those of at most WIDE numbers.
+    `futures`: whether to store them; by default only those of at most WIDE numbers. What is seen in
+    another `look` is evidence of its own: geometry@look.
     """
-    folder = bank.path / "evidence" / geometry.name
+    scene = bank.scene(look)
+    folder = bank.path / "evidence" / evidence_name(geometry.name, look)
     folder.mkdir(parents=True, exist_ok=True)
     keep = geometry.latent <= WIDE if futures is None else futures
     head = {"format": FORMAT, "version": VERSION, "bank": bank.hash, "weights": weights}
@@ -64,12 +68,17 @@ def predict_bank(
         rows = slice(first, first + block["starts"])
         shards.append(folder / f"block-{number:06d}.safetensors")
         if not shards[-1].exists():
-            write_atomically(shards[-1], _shard(bank, geometry, rows, device, keep))
+            write_atomically(shards[-1], _shard(bank, geometry, scene, rows, device, keep))
         first = rows.stop
         report(number + 1, total)
     hashes = {shard.name: sha256(shard.read_bytes()) for shard in shards}
     write_atomically(folder / "manifest.json", to_json({**head, "shards": hashes}).encode())
     return folder
+
+
+def evidence_name(geometry: str, look: str = PLAIN) -> str:
+    """What the evidence of a geometry is called that sees a bank in some look."""
+    return geometry if look == PLAIN else f"{geometry}@{look}"
 
 
 def read_predictions(bank: Bank, name: str) -> Predictions:
@@ -95,8 +104,10 @@ def read_predictions(bank: Bank, name: str) -> Predictions:
     )
 
 
-def _shard(bank: Bank, geometry: Geometry, rows: slice, device: str, keep: bool) -> bytes:
-    p = predict(geometry, bank.world().shape, bank.decisions, rows, device)
+def _shard(
+    bank: Bank, geometry: Geometry, scene: Scene, rows: slice, device: str, keep: bool
+) -> bytes:
+    p = predict(geometry, scene, bank.decisions, rows, device)
     arrays: dict[str, npt.NDArray[Any]] = {
         "cost": p.cost.cpu().numpy().astype(np.float32),
         "goal": p.goal.cpu().numpy().astype(np.float16),

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
-STRIDE = 5  # controls per block, and between two frames
+STRIDE = 5  # controls per block, and between two frames, unless a world has another
 CONTEXT = 3  # frames a decision sees
 HISTORY = STRIDE * (CONTEXT - 1)  # controls between the first and the last of them
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from djepa.errors import DjepaError, unknown_name
 from djepa.models.kinds import Model, get_kind
 from djepa.models.objectives import Draws, dinowm_loss, jepawm_loss, lewm_loss, tdjepa_loss
+from djepa.tasks.task import PLAIN, get_task
 
 Loss = Callable[[Any, Tensor, Tensor, Draws, bool], Tensor]
 
@@ -39,7 +40,11 @@ class TrainConfig:
 
     geometry: str = "lewm"
     size: str = "small"
-    shape: str = "T"
+    world: str = "push"
+    shapes: tuple[str, ...] = ()  # in turn; the world's first unless some are named
+    look: str = PLAIN  # what its frames look like
+    blend: float = 1.0  # TD-JEPA's planning cost: 1 latent L2, 0 the learned distance
+    terminal: float = 1.0  # and the weight of the last step in it
     minutes: float = 8.0
     joint: float = 0.4  # share of the time for the first phase
     episodes: int = 200_000
@@ -50,9 +55,18 @@ class TrainConfig:
     shrink: int = 1  # divides the batches, for a small machine
     development: int = 256  # starts that choose the checkpoint
     encoder: str = ""  # weights whose encoder is taken as it is: no first phase then
+    begin: str = ""  # weights from which everything that has a place in the model is taken over
 
     def __post_init__(self) -> None:
-        kind = get_kind(self.geometry)
+        kind, task = get_kind(self.geometry), get_task(self.world)
+        object.__setattr__(self, "shapes", tuple(self.shapes) or task.shapes[:1])
+        for name in self.shapes:
+            if name not in task.shapes:
+                raise unknown_name("shape", name, task.shapes)
+        if self.look not in task.looks:
+            raise unknown_name("look", self.look, task.looks)
+        if not (0 <= self.blend <= 1 and 0 <= self.terminal <= 1):
+            raise DjepaError("blend and terminal must lie between 0 and 1.")
         if self.size not in kind.sizes:
             raise unknown_name("size", self.size, kind.sizes)
         if not (self.minutes > 0 and 0 < self.joint < 1):
@@ -61,6 +75,17 @@ class TrainConfig:
             raise DjepaError("episodes, development and shrink must be at least 1.")
         if self.device.startswith("cuda") and not torch.cuda.is_available():
             raise DjepaError("No CUDA device here. Use --device cpu, or train where there is one.")
+
+
+def begin_with(model: Model, where: str, device: torch.device) -> None:
+    """Start from other weights: all tensors of the same name and shape; some there must be."""
+    from djepa.models.weights import load_geometry
+
+    own, other = model.state_dict(), load_geometry(where, device).state_dict()
+    shared = {n: t for n, t in other.items() if n in own and own[n].shape == t.shape}
+    if not any(name.startswith("predictor") for name in shared):
+        raise DjepaError(f"{where} holds no predictor of the sizes of this {model.name}.")
+    model.load_state_dict(shared, strict=False)
 
 
 def take_encoder(model: Model, where: str, device: torch.device) -> None:

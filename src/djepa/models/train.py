@@ -29,19 +29,19 @@ from djepa.errors import DjepaError
 from djepa.files import write_atomically
 from djepa.models.cache import Cache
 from djepa.models.distil import AVERAGE, Student, distil_loss, draw_views
-from djepa.models.episodes import LENGTH, Episodes, Simulation, plan_shards
+from djepa.models.episodes import Episodes, Simulation, length, plan_shards
 from djepa.models.kinds import Model, build
 from djepa.models.lewm import LeWM
 from djepa.models.objectives import Draws, draw
 from djepa.models.patches import PatchGeometry
-from djepa.models.predict import observe, predict
-from djepa.models.protocol import STRIDE
-from djepa.models.recipes import RECIPES, TrainConfig, take_encoder
+from djepa.models.predict import predict
+from djepa.models.recipes import RECIPES, TrainConfig, begin_with, take_encoder
 from djepa.models.step import Step
+from djepa.models.tdjepa import TDJEPA, PlanningCost
 from djepa.rollout.engine import LocalEngine
 from djepa.rollout.execute import CollectConfig
 from djepa.seeds import seed_for
-from djepa.worlds.shapes import get_shape
+from djepa.tasks.task import Scene, get_task
 
 MARKS = (0.5, 0.7, 0.85, 0.95)  # shares of the predictor phase at which a checkpoint is judged
 SAVE_EVERY = 60.0  # seconds
@@ -59,19 +59,28 @@ class Trainer:
         self.config, self.out, self.recipe = config, out, RECIPES[config.geometry]
         out.mkdir(parents=True, exist_ok=True)
         self.device = torch.device(config.device)
-        self.shape = get_shape(config.shape)
+        self.task = get_task(config.world)
+        self.scenes = [Scene(config.world, shape, config.look) for shape in config.shapes]
+        self.length = length(config.world)
         self.first, self.then = (
             max(8, batch // config.shrink) for batch in (self.recipe.first, self.recipe.then)
         )
+        self.first -= self.first % len(self.scenes)  # every batch has as many of each
         self.saved = self._read_state()
         if self.saved is None:
             (out / "log.jsonl").unlink(missing_ok=True)
-        shards = plan_shards(data or out / "episodes", config.episodes, 0, (config.shape,))
+        where = data or out / "episodes"
+        shards = plan_shards(where, config.episodes, 0, config.shapes, config.world)
         self.simulation = None if data else Simulation(shards)
         self.development = self._collect_development()
         self.episodes = Episodes(shards, self.device)
         torch.manual_seed(seed_for("init", config.geometry, config.seed) % 2**31)
-        self.model = build(config.geometry, config.size).to(self.device)
+        sizes = {"actions": self.task.actions, "stride": self.task.stride}
+        self.model = build(config.geometry, config.size, **sizes).to(self.device)
+        if isinstance(self.model, TDJEPA):
+            self.model.planned_by(PlanningCost(config.blend, config.terminal))
+        if config.begin:
+            begin_with(self.model, config.begin, self.device)
         self.random = torch.Generator(self.device)
         self.began, self.steps = time.monotonic(), 0
 
@@ -104,8 +113,7 @@ class Trainer:
         """Encoder, projectors and predictor together, on frames drawn inside the step."""
 
         def loss(states: Tensor, blocks: Tensor, directions: Tensor, pairs: Tensor) -> Tensor:
-            frames, _ = observe(self.shape, states, model.image)
-            latents = model.embed(frames).float()
+            latents = model.embed(self._frames(states, model.image)).float()
             return self.recipe.loss(model, latents, blocks, Draws(directions, pairs), True)
 
         self._compile("joint", model.encoder.blocks, loss, self._windows(0))
@@ -120,13 +128,12 @@ class Trainer:
         teacher = copy.deepcopy(student)  # until the step brings its own average
 
         def loss(states: Tensor, numbers: Tensor, masked: Tensor) -> Tensor:
-            frames, _ = observe(self.shape, states, model.image)
-            images = frames.permute(0, 3, 1, 2) / 255.0
+            images = self._frames(states, model.image).permute(0, 3, 1, 2) / 255.0
             return distil_loss(student, teacher, images, numbers, masked)
 
         def batch(i: int) -> tuple[Tensor, ...]:
             self.random.manual_seed(seed_for("distil", self.config.seed, i))
-            episode, at = self._training(), self._integers(0, LENGTH + 1)
+            episode, at = self._training(), self._integers(0, self.length + 1)
             views = draw_views(self.first, model.encoder.patches, self.random)
             return self.episodes.states[episode, at][:, 0], *views
 
@@ -146,7 +153,7 @@ class Trainer:
                 getattr(model, name).eval().requires_grad_(False)
         if isinstance(model, PatchGeometry) and not self.saved:
             self._standardise_features(model)
-        cache = Cache(model, self.shape, self.episodes)
+        cache = Cache(model, self.scenes, self.episodes)
 
         def loss(latents: Tensor, blocks: Tensor, directions: Tensor, pairs: Tensor) -> Tensor:
             return self.recipe.loss(model, latents, blocks, Draws(directions, pairs), False)
@@ -204,7 +211,7 @@ class Trainer:
             return None
         with safe_open(path, "pt") as file:
             head: dict[str, Any] = json.loads(file.metadata()["head"])
-        if head["config"] != asdict(self.config):
+        if head["config"] != json.loads(json.dumps(asdict(self.config))):  # as it comes back
             raise DjepaError(
                 f"{self.out} holds an unfinished run of other settings; finish it "
                 "with its own, remove it, or choose another --out."
@@ -242,11 +249,12 @@ class Trainer:
         return self.recipe.loss(model, *windows, False).item()
 
     def _windows(self, i: int) -> tuple[Tensor, ...]:
-        """Random windows: states (B, T, 10) five controls apart, blocks (B, T - 1, 10), draws."""
+        """Random windows: states (B, T, S) a stride apart, blocks (B, T - 1, stride A), draws."""
         self.random.manual_seed(seed_for("window", self.config.seed, i))
-        T, span = self.recipe.frames, STRIDE * (self.recipe.frames - 1)
-        episode, first = self._training(), self._integers(0, LENGTH - span + 1)
-        at = first + torch.arange(0, span + 1, STRIDE, device=self.device)
+        T, stride = self.recipe.frames, self.task.stride
+        span = stride * (T - 1)
+        episode, first = self._training(), self._integers(0, self.length - span + 1)
+        at = first + torch.arange(0, span + 1, stride, device=self.device)
         taken = first + torch.arange(span, device=self.device)
         blocks = self.model.blocks(self.episodes.controls[episode, taken])
         draws = draw(self.first, T, self.model.latent, self.random)
@@ -257,8 +265,17 @@ class Trainer:
         return torch.randint(low, high, (self.first, 1), device=self.device, generator=self.random)
 
     def _training(self) -> Tensor:
-        """(first, 1) random training episodes."""
-        return self._integers(self.episodes.validation, self.episodes.ready)
+        """(first, 1) random training episodes: of the first scene, then of the second, ..."""
+        n = len(self.scenes)
+        some = self._integers(self.episodes.validation // n, self.episodes.ready // n)
+        which = torch.arange(n, device=self.device).repeat_interleave(self.first // n)
+        return n * some + which[:, None]
+
+    def _frames(self, states: Tensor, image: int) -> Tensor:
+        """States (B, ..., S) of episodes in the order of `_training` -> frames."""
+        parts = states.chunk(len(self.scenes))
+        drawn = [s.observe(part, image)[0] for s, part in zip(self.scenes, parts, strict=True)]
+        return torch.cat(drawn) if len(drawn) > 1 else drawn[0]
 
     def _standardise(self) -> None:
         """Means and spreads of controls, and of proprioception where the model takes it."""
@@ -266,14 +283,16 @@ class Trainer:
         model.action_mean.copy_(controls.mean(0))
         model.action_std.copy_(controls.std(0))
         if isinstance(model, PatchGeometry):
-            states = self.episodes.states.flatten(0, 1)
-            body = torch.cat([states[:, 0:2], states[:, 5:7]], dim=1)
+            some = self.episodes.states[:1024].flatten(0, 1)
+            body = torch.cat([self.scenes[0].observe(part, 16)[1] for part in some.split(4096)])
             model.proprio_mean.copy_(body.mean(0))
-            model.proprio_std.copy_(body.std(0))
+            model.proprio_std.copy_(body.std(0).clamp(min=1e-6))  # where nothing is felt
 
     @torch.no_grad()
     def _standardise_features(self, model: PatchGeometry) -> None:
-        frames, _ = observe(self.shape, self.episodes.states[:1024, LENGTH // 2], model.image)
+        n = len(self.scenes)
+        some = [self.episodes.states[i:1024:n, self.length // 2] for i in range(n)]
+        frames = self._frames(torch.cat(some), model.image)
         features = model.patch_features(frames).flatten(0, 1)
         model.feature_mean.copy_(features.mean(0))
         model.feature_std.copy_(features.std(0))
@@ -306,11 +325,8 @@ class Trainer:
         self.model.zero_grad(set_to_none=True)
         return gradient
 
-    def _collect_development(self) -> Bank:
-        config = CollectConfig(
-            shape=self.config.shape, starts=self.config.development, split="development", block=8
-        )
-        return collect(self.out / "development", config, LocalEngine())
+    def _collect_development(self) -> list[Bank]:
+        return collect_each(self.config, self.out / "development", self.config.development)
 
     @torch.inference_mode()
     def select(self, model: Model) -> float:
@@ -320,12 +336,30 @@ class Trainer:
         smallest IDs are the lightest perturbations of the reference.
         """
         model = copy.deepcopy(model).eval()  # a copy is not compiled, so shapes may vary freely
-        decisions, success = self.development.decisions, self.development.outcomes.success
-        hits = 0
+        hits = [self._hits(model, bank) for bank in self.development]
+        return sum(hits) / sum(len(bank) for bank in self.development)
+
+    def _hits(self, model: Model, bank: Bank) -> int:
+        decisions, success, hits = bank.decisions, bank.outcomes.success, 0
+        scene = bank.scene(self.config.look)
         for begin in range(0, len(success), 32):
             rows = slice(begin, begin + 32)
-            cost = predict(model, self.shape, decisions, rows, self.device).cost
+            cost = predict(model, scene, decisions, rows, self.device).cost
             choice = cost.argmin(1).cpu().numpy()
             alone = ((cost == cost.amin(1, keepdim=True)).sum(1) == 1).cpu().numpy()
             hits += int((success[rows][range(len(choice)), choice] & alone).sum())
-        return hits / len(success)
+        return hits
+
+
+def collect_each(
+    config: TrainConfig, folder: Path, starts: int, split: str = "development"
+) -> list[Bank]:
+    """Banks of as many starts of every shape as make `starts` together."""
+    found, each = [], max(1, starts // len(config.shapes))
+    for shape in config.shapes:
+        wanted = CollectConfig(
+            config.world, shape, starts=each, split=split, block=8 if each >= 8 else each
+        )
+        where = folder if len(config.shapes) == 1 else folder / shape
+        found.append(collect(where, wanted, LocalEngine()))
+    return found

@@ -63,17 +63,17 @@ def believe(
     bank: Bank, start_id: int, title: str, geometry: Geometry, device: str = "cpu"
 ) -> Belief:
     """Predict the start's pool, and encode every state that executing it showed."""
-    row, shape = bank.row(start_id), bank.world().shape
+    row, scene = bank.row(start_id), bank.scene()
     ids, ran = bank.decisions.candidate_ids[row], bank.outcomes.observed[row]
     if not ran.any():
         raise DjepaError(
             f"No candidate of start {start_id} was executed, so there is nothing to hold a "
             "prediction against. Choose another start."
         )
-    p = predict(geometry, shape, bank.decisions, slice(row, row + 1), device)
+    p = predict(geometry, scene, bank.decisions, slice(row, row + 1), device)
     # What was not executed has no states; any will do, since nothing is read off them.
     states = np.where(ran[:, None, None], bank.outcomes.states[row], bank.decisions.state[row])
-    z = encode_states(geometry, shape, torch.from_numpy(states).to(device))
+    z = encode_states(geometry, scene, torch.from_numpy(states).to(device))
     cost, after = (c[0].cpu().numpy() for c in (p.cost, geometry.native_cost(z[None], p.goal)))
     futures, realised = p.futures[0].float().cpu(), z.float().cpu()
     order, B = np.argsort(ids), states.shape[1]

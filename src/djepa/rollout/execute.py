@@ -2,47 +2,45 @@
 
 One block of starts is one unit of work. What it returns depends on the configuration and the start
 numbers alone.  Legend: N starts of the block, K candidates, H horizon, A action width, C centres,
-B recorded states per candidate (one every five controls).
+B recorded states per candidate (one every stride of controls).
 """
 
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib import metadata
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-import pymunk
 
 import djepa
 from djepa.errors import DjepaError, unknown_name
-from djepa.pools import PROFILES, REFERENCE, Pool, control_pool, decoy_pool, per_centre
+from djepa.pools import REFERENCE, Pool
+from djepa.pools.control import DECOY, PoolSpec
 from djepa.seeds import generator, seed_for
-from djepa.worlds.behaviours import BEHAVIOURS
-from djepa.worlds.push import ACTION_SCALE, PushWorld
-from djepa.worlds.shapes import Shape, get_shape
-from djepa.worlds.starts import CONTEXT_STRIDE, DROPS, Start, draw_start, replays
+from djepa.tasks.task import Scene, Task, get_task
+from djepa.worlds.protocol import World
+from djepa.worlds.starts import Start, replays
 
 Array = npt.NDArray[Any]
-DECOY = "decoy"
-PROFILE_NAMES = (*PROFILES, DECOY)
 MIXED = "mixed"
 MAX_DRAWS = 1000  # draws for one start before giving up
 
 
 @dataclass(frozen=True)
 class CollectConfig:
-    """Everything the recorded bytes depend on."""
+    """Everything the recorded bytes depend on. What is left empty is the world's own."""
 
     world: str = "push"
-    shape: str = "T"
-    rule: str = "push.v1"
+    shape: str = ""
+    rule: str = ""
     behaviour: str = MIXED
-    profile: str = "reference-control"
+    profile: str = ""
     split: str = "fit"
     starts: int = 512
     seed: int = 0
-    horizon: int = 25
+    horizon: int = 0
     block: int = 16
     # the decoy profile alone
     candidates: int = 64
@@ -50,8 +48,10 @@ class CollectConfig:
     shuffles: int = 3
 
     def __post_init__(self) -> None:
-        if self.world != "push":
-            raise unknown_name("world", self.world, ["push"])
+        task = self.task
+        own = {"shape": task.shapes[0], "rule": task.rules[0], "profile": task.profiles[0]}
+        for name, value in {**own, "horizon": task.horizon}.items():
+            object.__setattr__(self, name, getattr(self, name) or value)
         for name in ("starts", "block", "horizon", "candidates", "centres", "shuffles", "seed"):
             if type(getattr(self, name)) is not int:
                 raise DjepaError(f"{name} must be a whole number, got {getattr(self, name)!r}.")
@@ -62,20 +62,36 @@ class CollectConfig:
             raise DjepaError(f"The seed must be 0 or more, got {self.seed}.")
         if not self.split:
             raise DjepaError("The split needs a name, such as fit.")
-        if self.behaviour not in (*BEHAVIOURS, MIXED):
-            raise unknown_name("behaviour", self.behaviour, (*BEHAVIOURS, MIXED))
+        if self.behaviour not in (*task.behaviours, MIXED):
+            raise unknown_name("behaviour", self.behaviour, (*task.behaviours, MIXED))
         self._check_pool()
-        PushWorld(self.shape, self.rule)
+        self.make_world()
 
     def _check_pool(self) -> None:
-        if self.horizon % CONTEXT_STRIDE:
-            raise DjepaError(f"The horizon must be a multiple of 5 controls, got {self.horizon}.")
+        if self.horizon % (stride := self.task.stride):
+            raise DjepaError(
+                f"The horizon must be a multiple of {stride} controls, got {self.horizon}."
+            )
         each = -(-self.candidates // max(1, self.centres))
         if self.profile == DECOY and not (2 <= self.centres <= 16 and 0 <= self.shuffles < each):
             raise DjepaError(
                 f"A decoy pool needs 2 to 16 centres and fewer shuffles than candidates a centre; "
                 f"got {self.centres} centres, {self.shuffles} shuffles, {each} candidates each."
             )
+
+    @property
+    def task(self) -> Task:
+        """What is known of the world."""
+        return get_task(self.world)
+
+    def make_world(self) -> World:
+        """The world, in its shape and with its rule."""
+        world: World = self.task.make(self.shape, self.rule)
+        return world
+
+    def searches(self) -> bool:
+        """Whether candidates come from a search rather than from one of the world's profiles."""
+        return self.profile not in self.task.profiles
 
     @property
     def blocks(self) -> int:
@@ -98,7 +114,7 @@ class Proposer(Protocol):
     name: str
     settings: Mapping[str, Any]  # what its pools depend on; kept in the manifest
 
-    def propose(self, shape: Shape, starts: list[Start], seeds: list[int]) -> list[Pool]:
+    def propose(self, scene: Scene, starts: list[Start], seeds: list[int]) -> list[Pool]:
         """One pool per start, all of the same size; `seeds` fix the draws."""
 
 
@@ -111,7 +127,7 @@ class BlockWork:
 
     config: CollectConfig
     block: int
-    versions: Mapping[str, str] = field(default_factory=lambda: versions())
+    versions: Mapping[str, str] = field(default_factory=dict)  # the driver's, where it says them
     pools: tuple[Pool, ...] | None = None
     proposer: Proposer | None = None
 
@@ -140,45 +156,42 @@ class Drawn:
 def run_block(work: BlockWork) -> Block:
     """Draw, propose and execute one block."""
     config = work.config
-    if work.versions != versions():
+    here = versions(config.world)
+    if work.versions and work.versions != here:
         raise DjepaError(
-            f"This worker has {versions()}, the driver {dict(work.versions)}. "
+            f"This worker has {here}, the driver {dict(work.versions)}. "
             "Install the same versions on every machine."
         )
-    world = PushWorld(config.shape, config.rule)
+    world, task = config.make_world(), config.task
     drawn = draw_block(work)
     if work.proposer is not None:
         work = replace(work, pools=propose(work, work.proposer, drawn))
     given = work.pools or [entry.pool for entry in drawn]
     pools = [pool.without(REFERENCE) for pool in given if pool is not None]
-    rows = [_execute(world, d.start, p) for d, p in zip(drawn, pools, strict=True)]
+    rows = [_execute(world, d.start, p, task.stride) for d, p in zip(drawn, pools, strict=True)]
     return Block(
         decision=_decision(world, config, work.block, drawn, pools),
         outcome={name: np.stack([row[name] for row in rows]) for name in rows[0]},
-        provenance=_provenance(drawn, pools),
-        drops={why: sum(entry.drops[why] for entry in drawn) for why in DROPS},
+        provenance=_provenance(task, drawn, pools),
+        drops={why: sum(entry.drops[why] for entry in drawn) for why in task.drops},
     )
 
 
 def draw_block(work: BlockWork) -> list[Drawn]:
     """The starts of a block; with pools unless a search proposes them."""
-    searched = work.pools is not None or not _is_profile(work.config.profile)
+    searched = work.pools is not None or work.config.searches()
     return [_draw(work.config, index, searched) for index in work.config.members(work.block)]
 
 
 def propose(work: BlockWork, proposer: Proposer, drawn: list[Drawn]) -> tuple[Pool, ...]:
     """What a search proposes for the starts of a block; of them it is told nothing more."""
     starts, seeds = [entry.start for entry in drawn], pool_seeds(work.config, work.block)
-    return tuple(proposer.propose(get_shape(work.config.shape), starts, seeds))
+    return tuple(proposer.propose(Scene(work.config.world, work.config.shape), starts, seeds))
 
 
 def pool_seeds(config: CollectConfig, block: int) -> list[int]:
     """The pool seed of every start of a block."""
     return [seed_for(*_key(config), index, "pool") for index in config.members(block)]
-
-
-def _is_profile(name: str) -> bool:
-    return name in PROFILE_NAMES
 
 
 def _key(config: CollectConfig) -> tuple[str | int, ...]:
@@ -188,22 +201,22 @@ def _key(config: CollectConfig) -> tuple[str | int, ...]:
 
 def _draw(config: CollectConfig, index: int, searched: bool) -> Drawn:
     """Draw until a start passes every filter."""
-    world = PushWorld(config.shape, config.rule)
-    drops = dict.fromkeys(DROPS, 0)
+    world, task = config.make_world(), config.task
+    drops = dict.fromkeys(task.drops, 0)
     centres = config.centres if config.profile == DECOY else 1
     for attempt in range(MAX_DRAWS):
         rng = generator(*_key(config), index, "start", attempt)
-        names = sorted(BEHAVIOURS)
+        names = sorted(task.behaviours)
         behaviour = config.behaviour
         if behaviour == MIXED:
             behaviour = names[int(rng.integers(len(names)))]
-        found = draw_start(world, behaviour, rng, config.horizon, centres)
+        found = task.draw_start(world, behaviour, rng, config.horizon, centres)
         if isinstance(found, str):
             drops[found] += 1
             continue
         start, segments = found
         seed = seed_for(*_key(config), index, "pool")
-        pool = None if searched else make_pool(config, segments, seed)
+        pool = None if searched else task.pool(world, start, segments, _spec(config, seed))
         stored = segments[0] if pool is None else _reference(pool, segments)
         if not replays(world, start, stored):
             drops["replay"] += 1
@@ -216,16 +229,8 @@ def _draw(config: CollectConfig, index: int, searched: bool) -> Drawn:
     )
 
 
-def make_pool(config: CollectConfig, centres: Array, seed: int) -> Pool:
-    """The profile's pool around (C, H, A) centres, the reference still in it if it has one."""
-    if config.profile == DECOY:
-        each = -(-config.candidates // len(centres))
-        mix = per_centre(each, config.shuffles)
-        return decoy_pool(centres, seed, mix, keep=config.candidates)
-    # `visual-shape` takes displacements in pixels, as its recordings do.
-    preset = replace(PROFILES[config.profile], horizon=config.horizon)
-    scale = np.float32(ACTION_SCALE if preset.scale != 1 else 1)
-    return control_pool(centres[0] * scale, seed, preset)
+def _spec(config: CollectConfig, seed: int) -> PoolSpec:
+    return PoolSpec(config.profile, config.horizon, config.candidates, config.shuffles, seed)
 
 
 def _reference(pool: Pool, segments: Array) -> Array:
@@ -235,19 +240,19 @@ def _reference(pool: Pool, segments: Array) -> Array:
     return np.asarray(segments[0].astype(pool.actions.dtype))
 
 
-def _execute(world: PushWorld, start: Start, pool: Pool) -> dict[str, Array]:
+def _execute(world: World, start: Start, pool: Pool, stride: int) -> dict[str, Array]:
     states = world.execute(start.state, pool.actions)
     success, cost = world.judge(start.goal, states[:, -1])
     return {
         "success": success,
         "cost": cost,
         "observed": np.ones(len(pool), dtype=np.bool_),
-        "states": states[:, CONTEXT_STRIDE::CONTEXT_STRIDE],
+        "states": states[:, stride::stride],
     }
 
 
 def _decision(
-    world: PushWorld, config: CollectConfig, block: int, drawn: list[Drawn], pools: list[Pool]
+    world: World, config: CollectConfig, block: int, drawn: list[Drawn], pools: list[Pool]
 ) -> dict[str, Array]:
     starts = [entry.start for entry in drawn]
     return {
@@ -263,9 +268,9 @@ def _decision(
     }
 
 
-def _provenance(drawn: list[Drawn], pools: list[Pool]) -> dict[str, Array]:
+def _provenance(task: Task, drawn: list[Drawn], pools: list[Pool]) -> dict[str, Array]:
     """How candidates were made. It points at the solution, so a decision must not see it."""
-    behaviours = sorted(BEHAVIOURS)
+    behaviours = sorted(task.behaviours)
     return {
         "centres": np.stack([entry.centres for entry in drawn]),
         "behaviour": np.array([behaviours.index(entry.behaviour) for entry in drawn], np.int64),
@@ -281,12 +286,13 @@ def _hash_bytes(pool: Pool) -> Array:
     return np.frombuffer(bytes.fromhex("".join(pool.hashes())), np.uint8).reshape(-1, 32)
 
 
-def versions() -> dict[str, str]:
+def versions(world: str) -> dict[str, str]:
     """What the recorded numbers depend on beside the configuration."""
+    task = get_task(world)
     return {
         "djepa": djepa.__version__,
-        "world": f"{PushWorld.name}.{PushWorld.version}",
-        "pymunk": pymunk.version,
+        "world": f"{task.name}.{task.version}",
+        **{package: metadata.version(package) for package in task.engines},
         "numpy": np.__version__,
         "machine": platform.machine(),
     }

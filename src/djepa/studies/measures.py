@@ -19,7 +19,6 @@ from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import strict_ranks
 from djepa.lift.ordinal import lift as write_order
 from djepa.lift.ordinal import native_distance
-from djepa.models.predict import observe
 from djepa.models.predictions import read_predictions
 from djepa.models.protocol import CONTEXT, Geometry
 from djepa.seeds import generator
@@ -136,9 +135,9 @@ def lifting(
 
 def frames_of(bank: Bank, image: int, device: str) -> tuple[Tensor, ...]:
     """Frames, goal frame, proprioception, history, candidates and IDs of the first 16 starts."""
-    d, shape = bank.decisions, bank.world().shape
+    d, scene = bank.decisions, bank.scene()
     states = np.concatenate([d.context[:BATCH], d.goal[:BATCH, None]], axis=1)
-    frames, proprio = observe(shape, torch.from_numpy(states).to(device), image)
+    frames, proprio = scene.observe(torch.from_numpy(states).to(device), image)
     arrays = (d.history, d.actions, d.candidate_ids)
     rest = [torch.from_numpy(np.ascontiguousarray(x[:BATCH])).to(device) for x in arrays]
     return (

@@ -6,7 +6,7 @@ Legend: N starts, K candidates, B blocks of five controls, A action width, D lat
 import torch
 from torch import Tensor
 
-from djepa.models.protocol import CONTEXT, HISTORY, STRIDE, Geometry
+from djepa.models.protocol import CONTEXT, STRIDE, Geometry
 from djepa.testing.world import BrokenPromiseError
 
 GEOMETRY_PROMISES = (  # each is a method of _Trial
@@ -49,6 +49,7 @@ class _Trial:
         self, model: Geometry, actions: int, seed: int, tolerance: float, device: torch.device
     ) -> None:
         self.model, self.actions, self.tolerance, self.device = model, actions, tolerance, device
+        self.stride = int(getattr(model, "stride", STRIDE))
         self.random = torch.Generator().manual_seed(seed)
 
     def uniform(self, *shape: int) -> Tensor:
@@ -61,8 +62,8 @@ class _Trial:
         shape = (N, CONTEXT + 1, self.model.image, self.model.image, 3)
         pixels = torch.randint(0, 256, shape, generator=self.random, dtype=torch.uint8)
         self.frames, self.proprio = pixels.to(self.device), 256 + 200 * self.uniform(*shape[:2], 4)
-        self.history = self.uniform(N, HISTORY, self.actions)
-        self.candidates = self.uniform(N, K, B * STRIDE, self.actions)
+        self.history = self.uniform(N, self.stride * (CONTEXT - 1), self.actions)
+        self.candidates = self.uniform(N, K, B * self.stride, self.actions)
 
     def latents_have_the_promised_shape(self) -> None:
         z = self.model.encode(self.frames, self.proprio)
@@ -116,7 +117,7 @@ class _Trial:
         assert spread > room, "all candidates have the same future"
 
     def any_number_of_candidates_and_blocks_will_do(self) -> None:
-        candidates = self.uniform(N, 2, 2 * STRIDE, self.actions)
+        candidates = self.uniform(N, 2, 2 * self.stride, self.actions)
         shape = tuple(self.model.rollout(self.context, self.history, candidates).shape)
         expected = (N, 2, 2, self.model.latent)
         assert shape == expected, f"2 candidates of 2 blocks gave {shape} and not {expected}"

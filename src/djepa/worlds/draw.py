@@ -50,7 +50,7 @@ def draw_push(
     look = appearance or Appearance()
     layers: list[Layer] = []
     if look.marker == "fixed":
-        pose = torch.tensor(FIXED_MARKER, dtype=states.dtype, device=states.device)
+        pose = _marker(states.dtype, states.device)
         layers.append(_body(shape, pose.expand(len(states), 3), look.goal))
     elif look.marker == "goal" and goal is not None:
         layers.append(_body(shape, goal[..., 2:5].expand(len(states), 3), look.goal))
@@ -79,6 +79,12 @@ def _body(shape: Shape, pose: Tensor, colour: RGB) -> Polygons:
 def _local(shape: Shape, dtype: torch.dtype, device: torch.device) -> Tensor:
     """(P, 4, 2) body-frame vertices; copied to the device once, so that drawing never waits."""
     return torch.as_tensor(shape.vertices).to(device, dtype)
+
+
+@lru_cache(maxsize=16)
+def _marker(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """(3,) likewise copied once."""
+    return torch.tensor(FIXED_MARKER, dtype=dtype, device=device)
 
 
 @lru_cache(maxsize=16)

@@ -44,7 +44,7 @@ class GranularWorld:
     def __init__(self, particles: int = 100, rule: str = "granular.v1") -> None:
         if type(particles) is not int or not 1 <= particles <= MAX_GRAINS:
             raise DjepaError(f"particles must be 1 to {MAX_GRAINS} (whole), got {particles!r}.")
-        self.particles = particles
+        self.particles, self.variant = particles, str(particles)
         self.state_size = 4 * particles
         self.radius = grain_radius(particles)
         self.rule = rule

@@ -11,8 +11,6 @@ at the goal by a hand that sees it badly: the recording of which a `granular_poo
 Legend: n grains, H pushes, C centres.
 """
 
-import hashlib
-
 import numpy as np
 
 from djepa.errors import unknown_name
@@ -90,23 +88,6 @@ def attempts(
         region = Region(centre, np.maximum(half, world.radius))
         made.append(_aimed(world, start.state, region, rng, PUSHES)[1])
     return np.concatenate(made)
-
-
-def replays(world: GranularWorld, start: Start, reference: Controls) -> bool:
-    """Whether the reference as stored (H, 4), executed from the restored state, gets there.
-
-    Asked of a goal that was reached; one that was shaped may be beyond any pushes.
-    """
-    final = world.execute(start.state, np.asarray(reference)[None])[0, -1]
-    return bool(world.judge(start.goal, final)[0])
-
-
-def identity(world: GranularWorld, start: Start) -> bytes:
-    """32 bytes that name this start: SHA-256 of the world and of every number of the start."""
-    digest = hashlib.sha256(f"{world.name}.{world.version}:{world.particles}".encode())
-    for array in (start.state, start.goal, start.context, start.history):
-        digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
-    return digest.digest()
 
 
 def initial_state(world: GranularWorld, rng: np.random.Generator) -> Floats:

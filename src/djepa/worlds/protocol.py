@@ -22,6 +22,7 @@ class World(Protocol):
 
     name: str
     version: int
+    variant: str  # what tells two worlds of one name apart: a shape, a number of grains
     rule: str
     state_size: int
     action_size: int

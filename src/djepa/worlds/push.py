@@ -52,6 +52,7 @@ class PushWorld:
 
     def __init__(self, shape: str = "T", rule: str = "push.v1") -> None:
         self.shape = get_shape(shape)
+        self.variant = self.shape.name
         self.rule = rule
         self._cost = get_rule(rule)
         middle = CANVAS / 2

@@ -49,7 +49,7 @@ class ReacherWorld:
             raise unknown_name("success rule", rule, RULES)
         if type(repeat) is not int or repeat < 1:
             raise DjepaError(f"repeat must be a whole number, 1 or more, got {repeat!r}.")
-        self.rule, self.repeat = rule, repeat
+        self.rule, self.repeat, self.variant = rule, repeat, str(repeat)
         self._engine, self._model = load_model()
         self._data = self._engine.MjData(self._model)
         self.restore(np.zeros(4))

@@ -5,8 +5,6 @@ behaviour drives H controls: the reference. Where it ends is the goal, of which 
 are judged. Other segments driven from the same state in the same way are decoys.
 """
 
-import hashlib
-
 import numpy as np
 
 from djepa.worlds.behaviours import Controls, drive
@@ -42,14 +40,6 @@ def draw_start(
         return "decoy"
     context = states[-1 - HISTORY :: CONTEXT_STRIDE]
     return Start(state, path[-1], context, controls[-HISTORY:]), np.stack(found)
-
-
-def identity(world: ReacherWorld, start: Start) -> bytes:
-    """32 bytes that name this start: SHA-256 of the world and of every number of the start."""
-    digest = hashlib.sha256(f"{world.name}.{world.version}:{world.repeat}".encode())
-    for array in (start.state, start.goal, start.context, start.history):
-        digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
-    return digest.digest()
 
 
 def initial_state(world: ReacherWorld, rng: np.random.Generator) -> Floats:

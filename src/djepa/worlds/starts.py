@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from djepa.worlds.behaviours import Controls, drive, get_behaviour
-from djepa.worlds.protocol import Floats
+from djepa.worlds.protocol import Floats, World
 from djepa.worlds.push import CANVAS, PUSHER_RADIUS, PushWorld
 from djepa.worlds.rules import ANGLE_TOLERANCE, POSITION_TOLERANCE, angle_error
 
@@ -27,14 +27,14 @@ DECOY_TRIES = 32
 class Start:
     """What a decision may know of a start."""
 
-    state: Floats  # (10,) restored state
-    goal: Floats  # (10,) state to reach
-    context: Floats  # (3, 10) states five controls apart, the last one = `state`
-    history: Controls  # (10, 2) the controls between the first and the last context state
+    state: Floats  # (S,) restored state
+    goal: Floats  # (S,) state to reach
+    context: Floats  # (3, S) states a stride of controls apart, the last one = `state`
+    history: Controls  # (2 strides, A) controls between the first and the last context state
 
-    def identity(self, world: PushWorld) -> bytes:
+    def identity(self, world: World) -> bytes:
         """32 bytes that name this start: SHA-256 of the world and of every number above."""
-        digest = hashlib.sha256(f"{world.name}.{world.version}:{world.shape.name}".encode())
+        digest = hashlib.sha256(f"{world.name}.{world.version}:{world.variant}".encode())
         for array in (self.state, self.goal, self.context, self.history):
             digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
         return digest.digest()
@@ -76,8 +76,8 @@ def draw_start(
     return start, np.stack(found)
 
 
-def replays(world: PushWorld, start: Start, reference: npt.ArrayLike) -> bool:
-    """Whether the reference as stored (H, 2), executed from the restored state, gets there."""
+def replays(world: World, start: Start, reference: npt.ArrayLike) -> bool:
+    """Whether the reference as stored (H, A), executed from the restored state, gets there."""
     final = world.execute(start.state, np.asarray(reference)[None])[0, -1]
     return bool(world.judge(start.goal, final)[0])
 

@@ -1,0 +1,219 @@
+"""The Reacher variant: a relational alignment and a temporal transport head learned with it.
+
+    s = b + δ,  b = α r^L + (1 - α) r^T        the gated s chooses what is executed
+    z̃ = ẑ^T + β (ẑ^L - ẑ^T) / ‖ẑ^L - ẑ^T‖      |β| ≤ ρ (Eq. transport); read, never executed
+
+Fitting: temporal_fit.py. On disk: an alignment (store.py), its head in transport.safetensors.
+
+Legend: N starts, K candidates, B blocks of five controls, D latent; L is LeWM, T is TD-JEPA.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load, save
+from torch import Tensor
+
+from djepa.align.fit import AlignConfig, Alignment, Decision
+from djepa.align.store import load_alignment, save_alignment
+from djepa.bank.schema import sha256
+from djepa.errors import DjepaError
+from djepa.evidence.evidence import Evidence
+from djepa.evidence.ranks import check_values, ordinal_ranks
+from djepa.files import write_atomically
+from djepa.lift.transport import TemporalTransport
+
+# (N, K, B, D) futures, (N, D) goals -> (N, K) cost, such as `TDJEPA.native_cost`
+Criterion = Callable[[Tensor, Tensor], Tensor]
+REACHER = AlignConfig(updates=1500, policy="conservative", decimals=8)
+HEAD = "transport.safetensors"
+HALF = 2e-3  # evidence and trajectories may be rounded to half precision, one of them or both
+
+
+@dataclass(frozen=True)
+class TemporalConfig:
+    """The defaults are the published ones, but for `context`. Of `align`, no loss is used."""
+
+    align: AlignConfig = REACHER  # its `base` names L, then T
+    hidden: int = 32
+    radius: float = 0.1  # ρ
+    temperature: float = 0.1  # of scores and costs alike: the criterion keeps its own unit
+    pairs: float = 0.25
+    preserve: float = 0.02
+    context: bool = False  # the criterion also reads the context, see `Trajectories.cost`
+
+    def __post_init__(self) -> None:
+        a = self.align
+        if len(a.base) != 2 or a.mixture != "ranks" or a.members != 1 or a.grid:
+            raise DjepaError("Transport takes ranks of two geometries, one member and no grid.")
+        if min(self.hidden, self.radius, self.temperature) <= 0:
+            raise DjepaError("hidden, radius and temperature must be above 0.")
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectories:
+    """What both models predict of every step, float16 or float32."""
+
+    context: Tensor  # (N, 3, D) latents of T that lead up to the decision
+    towards: Tensor  # (N, K, B, D) futures of L
+    moved: Tensor  # (N, K, B, D) futures of T
+    goal: Tensor  # (N, D) of T
+
+    def rows(self, at: Tensor) -> "Trajectories":
+        """Of some starts, (n,) indices."""
+        return Trajectories(*(x[at] for x in vars(self).values()))
+
+    def columns(self, positions: Tensor) -> "Trajectories":
+        """Of some candidates: (N, K') positions, as for evidence."""
+        towards, moved = _take(self.towards, positions), _take(self.moved, positions)
+        return Trajectories(self.context, towards, moved, self.goal)
+
+    def to(self, where: str | torch.device | torch.dtype) -> "Trajectories":
+        """The same on another device or in another precision."""
+        return Trajectories(*(x.to(where) for x in vars(self).values()))
+
+    def cost(self, criterion: Criterion, futures: Tensor, context: bool = False) -> Tensor:
+        """(N, K) what the criterion says of these futures.
+
+        Published: over three context and five future latents. By default futures alone, as for the
+        native costs in the evidence: the context adds the same to all candidates of a start, but
+        the mean over steps has B instead of 3 + B in its denominator, so the last step weighs less.
+        """
+        if context:
+            seen = self.context[:, None].expand(-1, futures.shape[1], -1, -1)
+            futures = torch.cat([seen.to(futures.dtype), futures], dim=2)
+        return criterion(futures, self.goal)
+
+    def check(self, evidence: Evidence, L: str, T: str) -> None:
+        """Refuse trajectories whose ends and goals are not those of the evidence."""
+        shapes, none = [tuple(x.shape) for x in vars(self).values()], torch.empty(0)
+        N, K, B, D = shapes[2] if len(shapes[2]) == 4 else (0, 0, 0, 0)
+        if not B or shapes != [(N, 3, D), (N, K, B, D), (N, K, B, D), (N, D)]:
+            raise DjepaError(f"Context, futures of {L} and {T} and goal have shapes {shapes}.")
+        held = [evidence.terminals.get(name, none) for name in (L, T)]
+        held.append(evidence.goals.get(T, none))
+        ours = (self.towards[:, :, -1], self.moved[:, :, -1], self.goal)
+        for mine, theirs in zip(ours, held, strict=True):
+            same = mine.shape == theirs.shape
+            if not same or not torch.allclose(mine.float(), theirs.float(), HALF, HALF):
+                raise DjepaError(
+                    "Trajectories do not end where the evidence does: they must be of the same "
+                    f"starts and candidates in the same order, futures of {L} and of {T}."
+                )
+
+
+class Checkpoint(NamedTuple):
+    """The operator after some updates, as the calibration starts judge it."""
+
+    update: int
+    loss: float | None  # of the batch that led here
+    successes: int  # of the gated choice
+    cost: float  # its mean task cost
+    threshold: float  # of the gate
+
+
+class Transported(NamedTuple):
+    """Futures of T as moved, and what the criterion makes of it."""
+
+    futures: Tensor  # (N, K, B, D) float32
+    coefficients: Tensor  # (N, K, B) β
+    before: Tensor  # (N, K) criterion on futures as predicted
+    after: Tensor  # (N, K) and as moved
+    ranks: Tensor  # (N, K) float64 in [0, 1], of the final score
+
+
+@dataclass(frozen=True, eq=False)
+class TemporalAlignment:
+    """Fitted and calibrated; make it with `temporal_fit.fit_temporal` or `load_temporal`."""
+
+    config: TemporalConfig
+    relational: Alignment
+    head: TemporalTransport
+    history: tuple[Checkpoint, ...]
+
+    def decide(self, evidence: Evidence) -> Decision:
+        """What the gated relational score chooses; transport has no say in it."""
+        return self.relational.decide(evidence)
+
+    @torch.no_grad()
+    def transport(
+        self, evidence: Evidence, trajectories: Trajectories, criterion: Criterion
+    ) -> Transported:
+        """Move the futures of T; like deciding, it sees no outcome."""
+        c, names = self.config, self.config.align.base
+        trajectories.check(evidence, *names)
+        by_id = evidence.ids.argsort(dim=1)  # sums then round alike in whatever order they come
+        known, paths = evidence.columns(by_id), trajectories.columns(by_id)
+        decision, head = self.decide(known), self.head.to(known.ids.device)
+        final = ordinal_ranks(decision.final, known.ids)[..., None]
+        ranks = torch.cat([known.ranks(names), final], dim=-1)
+        parts = []
+        for at in torch.arange(len(known)).split(c.align.batch):
+            part = paths.rows(at).to(torch.float32)  # halves would round small movements away
+            futures, beta = head(part.moved, part.towards, ranks[at], decision.opened[at])
+            costs = [part.cost(criterion, x, c.context) for x in (part.moved, futures)]
+            parts.append((futures, beta, *costs, ranks[at][..., 2]))
+        moved = Transported(*(torch.cat(x) for x in zip(*parts, strict=True)))
+        check_values(known.ids, coefficients=moved.coefficients, criterion=moved.after)
+        return Transported(*(_take(x, by_id.argsort(dim=1)) for x in moved))
+
+
+def coefficient_table(coefficients: Tensor, ranks: Tensor, bins: int = 9) -> Tensor:
+    """(N, K, B) β, (N, K) ranks in [0, 1] -> (bins, B) float64 mean signed β, best ranks first.
+
+    Nine bins of 63 places hold seven each. A bin into which no rank falls is NaN.
+    """
+    K = ranks.shape[-1]
+    if coefficients.ndim != 3 or coefficients.shape[:2] != ranks.shape or not 1 <= bins <= K:
+        raise DjepaError("A table needs β (N, K, B), ranks (N, K) and at most K bins.")
+    place = (ranks.double() * (K - 1)).round().long()
+    inside = F.one_hot((place * bins // K).flatten(), bins).double()  # (N K, bins)
+    return inside.T @ coefficients.double().flatten(0, 1) / inside.sum(0)[:, None]
+
+
+def displacement(coefficients: Tensor, radius: float = 0.1) -> dict[str, Any]:
+    """(N, K, B) β -> mean and largest |β|, share above 90 % of ρ, per step the mean sign."""
+    size = coefficients.double().abs()
+    return {
+        "mean": float(size.mean()),
+        "largest": float(size.max()),
+        "at_bound": float((size > 0.9 * radius).double().mean()),
+        "signs": coefficients.double().sign().mean((0, 1)).tolist(),  # 1 all towards L, -1 away
+    }
+
+
+def save_temporal(temporal: TemporalAlignment, folder: Path, card: dict[str, Any]) -> None:
+    """Write it; whatever reads alignments reads this one too."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = bytes(save(temporal.head.state_dict()))
+    write_atomically(folder / HEAD, data)
+    settings = {k: v for k, v in asdict(temporal.config).items() if k != "align"}
+    history = [checkpoint._asdict() for checkpoint in temporal.history]
+    own = {"config": settings, "history": history, "sha256": sha256(data)}
+    save_alignment(temporal.relational, folder, {**card, "transport": own})
+
+
+def load_temporal(folder: Path) -> TemporalAlignment:
+    """Ready to decide and to transport. Strict: anything missing or altered is an error."""
+    relational = load_alignment(folder)  # checks the card by its hash
+    own, path = json.loads((folder / "card.json").read_text()).get("transport"), folder / HEAD
+    if own is None:
+        raise DjepaError(f"{folder} holds an alignment without transport.")
+    data = path.read_bytes() if path.is_file() else b""
+    if sha256(data) != own["sha256"]:
+        raise DjepaError(f"{path} is missing or damaged: its SHA-256 is not the recorded one.")
+    config = TemporalConfig(align=relational.config, **own["config"])
+    head = TemporalTransport(config.hidden, config.radius)
+    head.load_state_dict(load(data))
+    history = tuple(Checkpoint(**checkpoint) for checkpoint in own["history"])
+    return TemporalAlignment(config, relational, head.requires_grad_(False), history)
+
+
+def _take(x: Tensor, positions: Tensor) -> Tensor:
+    """(N, K, ...) at (N, K') positions."""
+    return x.take_along_dim(positions.view(*positions.shape, *[1] * (x.ndim - 2)), dim=1)

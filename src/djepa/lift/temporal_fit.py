@@ -1,0 +1,216 @@
+"""Fitting the Reacher variant: operator and transport head descend one loss (`transport_loss`).
+
+    α   of 21 points, the most successes, the least mean task cost, the larger α
+    s, c(z̃)   each: cross-entropy to the best executed candidate + 0.25 all ordered pairs, T = 0.1
+
+Ranks have no slope, so the two share no gradient: the head watches what the operator makes of the
+pools. Calibration starts choose the checkpoint and, conservatively, the gate.
+
+Legend: N starts, K candidates, F token width.
+"""
+
+import copy
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from djepa.align.fit import Alignment, Fit
+from djepa.align.gates import Gate, among, calibrate
+from djepa.align.labels import Labels
+from djepa.align.methods import Population
+from djepa.align.operator import RelationalOperator
+from djepa.errors import DjepaError
+from djepa.evidence.evidence import disjoint
+from djepa.evidence.fusion import Fusion, fuse
+from djepa.evidence.ranks import best, ordinal_ranks
+from djepa.evidence.tokens import Tokens
+from djepa.lift.temporal import (
+    Checkpoint,
+    Criterion,
+    TemporalAlignment,
+    TemporalConfig,
+    Trajectories,
+)
+from djepa.lift.transport import TemporalTransport, transport_loss
+from djepa.models.planner_pool import one_thread
+from djepa.seeds import generator, seed_for
+
+ALPHAS = tuple(i / 20 for i in range(21))
+
+
+class Lesson(NamedTuple):
+    """What updates read of fitting starts, candidates by ID."""
+
+    tokens: Tensor  # (N, K, F)
+    base: Tensor  # (N, K) float64
+    ids: Tensor  # (N, K)
+    ranks: Tensor  # (N, K, 2) of L and T
+    success: Tensor  # (N, K) bool
+    cost: Tensor  # (N, K)
+    paths: Trajectories
+
+    def rows(self, at: Tensor) -> "Lesson":
+        """Of some starts."""
+        labels, paths = (self.success[at], self.cost[at]), self.paths.rows(at).to(torch.float32)
+        return Lesson(self.tokens[at], self.base[at], self.ids[at], self.ranks[at], *labels, paths)
+
+
+def fit_temporal(
+    fit: Population,
+    trajectories: Trajectories,
+    calibration: Population,
+    criterion: Criterion,
+    config: TemporalConfig | None = None,
+) -> TemporalAlignment:
+    """Fit on some starts, choose checkpoint and gate on others, which need no trajectories.
+
+    Starts of one outcome class teach too, by their costs. Every fitting candidate must be executed.
+    """
+    c = config or TemporalConfig()
+    _check(fit, trajectories, calibration, c)
+    relational, lesson = _prepare(fit, trajectories, c)
+    a, operator, device = c.align, relational.operators[0], lesson.tokens.device
+    trials = []
+    with one_thread(), torch.random.fork_rng([device] if lesson.tokens.is_cuda else []):
+        torch.manual_seed(seed_for("transport", a.seed) % 2**31)  # the head's weights, then dropout
+        head = TemporalTransport(c.hidden, c.radius).to(device)
+        for update, loss in _descend(operator, head, lesson, criterion, c):
+            weights = [copy.deepcopy(module.state_dict()) for module in (operator, head)]
+            trials.append((_judge(relational, calibration, update, loss), weights))
+    # Of equals the first is kept: the earlier checkpoint.
+    chosen, weights = max(trials, key=lambda trial: (trial[0].successes, -trial[0].cost))
+    for module, state in zip((operator, head), weights, strict=True):
+        module.load_state_dict(state)
+    history = tuple(checkpoint for checkpoint, _ in trials)
+    losses = tuple(checkpoint.loss for checkpoint in history if checkpoint.loss is not None)
+    assert relational.report is not None
+    relational.report = relational.report._replace(losses=losses)
+    relational.gate = Gate(chosen.threshold, a.mode, a.decimals)
+    return TemporalAlignment(c, relational, head, history)
+
+
+def fit_alpha(ranks: Tensor, ids: Tensor, labels: Labels) -> Fusion:
+    """(N, K, 2) ranks of L and T -> weights (α, 1 - α); ties in cost too go to the larger α."""
+    if labels.cost is None or not len(ids):
+        raise DjepaError(
+            "α is chosen by successes and task costs of at least one start: give them."
+        )
+    wins, paid = [], []
+    for alpha in ALPHAS:
+        score = fuse(ranks, (alpha, 1 - alpha)).masked_fill(~labels.observed, torch.inf)
+        winner = best(score, ids)[:, None]
+        wins.append(labels.success.gather(1, winner)[:, 0])
+        paid.append(labels.cost.gather(1, winner)[:, 0])
+
+    def choose(rows: Tensor) -> int:
+        return max(
+            range(len(ALPHAS)),
+            key=lambda i: (int(wins[i][rows].sum()), -float(paid[i][rows].mean()), i),
+        )
+
+    fold = torch.arange(len(ids), device=ids.device) % 5
+    without = {k: choose(fold != k) for k in range(5) if len(ids) > max(k, 1)}
+    at, points = choose(fold >= 0), [(alpha, 1 - alpha) for alpha in ALPHAS]
+    held_out = sum(int(wins[i][fold == k].sum()) for k, i in without.items())
+    folds = tuple(points[i] for i in without.values())
+    return Fusion(points[at], int(wins[at].sum()), folds, held_out)
+
+
+def _check(
+    fit: Population, trajectories: Trajectories, calibration: Population, c: TemporalConfig
+) -> None:
+    for population in (fit, calibration):
+        population.labels.check(population.evidence)
+        if population.labels.cost is None:
+            raise DjepaError("Outcomes are ordered by task cost too: give the task costs.")
+    disjoint(fitting=fit.evidence, calibration=calibration.evidence)
+    if not fit.labels.observed.all():
+        raise DjepaError(
+            "The loss orders whole pools, and what was not executed is not a failure: "
+            "execute every candidate of the fitting starts."
+        )
+    trajectories.check(fit.evidence, *c.align.base)
+
+
+def _prepare(
+    fit: Population, trajectories: Trajectories, c: TemporalConfig
+) -> tuple[Alignment, Lesson]:
+    """An alignment with its base and an untrained operator: it scores, but cannot decide yet."""
+    by_id = fit.evidence.ids.argsort(dim=1)  # the order in which candidates come has no effect
+    evidence, labels = fit.evidence.columns(by_id), fit.labels.columns(by_id)
+    a, relational, ranks = c.align, Alignment(c.align), evidence.ranks(c.align.base)
+    fusion = fit_alpha(ranks, evidence.ids, labels)
+    relational.report = Fit(len(evidence), 0, fusion, ())
+    relational.tokens = Tokens.fit(evidence, a.dense, a.ranked, a.extras, a.reduce)
+    tokens, base = relational.tokens(evidence), fuse(ranks, fusion.weights)
+    relational.operators = [o.to(tokens.device) for o in relational.fresh(tokens.shape[-1])]
+    assert labels.cost is not None
+    paths = trajectories.columns(by_id)
+    return relational, Lesson(tokens, base, evidence.ids, ranks, labels.success, labels.cost, paths)
+
+
+def _descend(
+    operator: RelationalOperator,
+    head: TemporalTransport,
+    lesson: Lesson,
+    criterion: Criterion,
+    c: TemporalConfig,
+) -> Iterator[tuple[int, float | None]]:
+    """Stops at every checkpoint, before the first update too: update, loss of its batch."""
+    a, parts = c.align, (operator, head)
+    weights = [parameter for part in parts for parameter in part.parameters()]
+    step = torch.optim.AdamW(weights, a.rate, weight_decay=a.decay)
+    yield 0, None
+    for update in range(1, a.updates + 1):
+        rng = generator("temporal", a.seed, update)
+        rows = rng.choice(len(lesson.ids), min(a.batch, len(lesson.ids)), replace=False)
+        loss = _loss(operator, head, lesson.rows(torch.from_numpy(rows)), criterion, c)
+        step.zero_grad()
+        loss.backward(inputs=weights)  # whatever the criterion learned by stays as it is
+        for part in parts:  # each by itself: the criterion's unit must not slow the operator down
+            if not nn.utils.clip_grad_norm_(part.parameters(), a.clip).isfinite():
+                raise DjepaError(f"The gradient of update {update} is not finite.")
+        step.step()
+        if update % a.every == 0 or update == a.updates:
+            yield update, loss.item()
+
+
+def _loss(
+    operator: RelationalOperator,
+    head: TemporalTransport,
+    lesson: Lesson,
+    criterion: Criterion,
+    c: TemporalConfig,
+) -> Tensor:
+    """What one batch costs.
+
+    The gate that the head sees is that of threshold 0, open where the operator claims any gain: the
+    calibrated one comes after training. The criterion enters as -c / T, in whatever unit it has.
+    """
+    tokens, base, ids, ranks, success, cost, paths = lesson
+    refined, _ = operator.train()(tokens, base)
+    gate, scores = Gate(0.0, c.align.mode, c.align.decimals), (base, refined.detach(), ids)
+    final = ordinal_ranks(gate.final(*scores), ids)[..., None]
+    known = torch.cat([ranks, final], dim=-1)
+    futures, _ = head(paths.moved, paths.towards, known, gate.opens(*scores))
+    read = paths.cost(criterion, futures, c.context)
+    if not read.requires_grad:
+        raise DjepaError("The criterion gives no gradient: call it outside of inference mode.")
+    weights = (c.temperature, c.pairs, c.preserve)
+    return transport_loss(refined, read, futures, paths.moved, success, cost, ids, *weights)
+
+
+def _judge(
+    relational: Alignment, calibration: Population, update: int, loss: float | None
+) -> Checkpoint:
+    """The gate that calibration starts give this operator, and what it then chooses."""
+    a, ids, labels = relational.config, calibration.evidence.ids, calibration.labels
+    base, refined = among(labels.observed, *relational.scores(calibration.evidence))
+    gate = Gate(mode=a.mode, decimals=a.decimals)
+    gate = calibrate(gate, base, refined, ids, labels.success, a.policy, labels.cost)
+    assert labels.cost is not None
+    at = gate.choose(base, refined, ids)[:, None]
+    hits, cost = labels.success.gather(1, at).sum(), labels.cost.gather(1, at).mean()
+    return Checkpoint(update, loss, int(hits), float(cost), gate.threshold)

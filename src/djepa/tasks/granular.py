@@ -1,0 +1,96 @@
+"""The granular world as a task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from djepa.errors import unknown_name
+from djepa.pools.control import PoolSpec
+from djepa.pools.granular import granular_pool
+from djepa.seeds import generator
+from djepa.tasks.task import Task
+from djepa.worlds.behaviours import Controls
+from djepa.worlds.chamfer import RULES
+from djepa.worlds.granular import GranularWorld, grain_radius
+from djepa.worlds.granular_behaviours import BEHAVIOURS, Explorer
+from djepa.worlds.granular_starts import (
+    CONTEXT_STRIDE,
+    DROPS,
+    PUSHES,
+    attempts,
+    draw_start,
+    initial_state,
+)
+from djepa.worlds.starts import Start
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from djepa.pools import Pool
+
+SHAPES = {"grains-100": 100, "grains-200": 200}
+TURNS = {"plain": 0, "turned-90": 1, "turned-180": 2, "turned-270": 3}  # the table seen from a side
+
+
+def _particles(shape: str) -> int:
+    if shape not in SHAPES:
+        raise unknown_name("shape", shape, SHAPES)
+    return SHAPES[shape]
+
+
+def _make(shape: str, rule: str) -> GranularWorld:
+    return GranularWorld(_particles(shape), rule)
+
+
+def _pool(world: GranularWorld, start: Start, centres: Controls, spec: PoolSpec) -> Pool:
+    """63 transformations of a recorded attempt; the start's name fixes those that are hashed."""
+    recorded = attempts(world, start, generator("attempts", spec.seed))
+    name = start.identity(world).hex()[:16]
+    return granular_pool(recorded, name, f"{name}-goal", offset=0)
+
+
+def _observe(shape: str, states: Tensor, image: int, look: str) -> tuple[Tensor, Tensor]:
+    """(N, 4 n) -> frames; the board is up between pushes, so nothing is felt: (N, 4) zeros."""
+    from djepa.worlds.granular_draw import draw_granular
+
+    n = states.shape[-1] // 4
+    points = _turned(states[:, : 2 * n].unflatten(-1, (n, 2)), TURNS[look])
+    frames = draw_granular(points, grain_radius(_particles(shape)), image)
+    return frames, states.new_zeros(len(states), 4).float()
+
+
+def _controls(controls: Tensor, look: str) -> Tensor:
+    """(..., 4) pushes on the turned table."""
+    return _turned(controls.unflatten(-1, (2, 2)), TURNS[look]).flatten(-2)
+
+
+def _turned(points: Tensor, quarters: int) -> Tensor:
+    """(..., 2) turned by so many quarters."""
+    import torch
+
+    for _ in range(quarters):
+        points = torch.stack([-points[..., 1], points[..., 0]], dim=-1)
+    return points
+
+
+TASK = Task(
+    name=GranularWorld.name,
+    version=GranularWorld.version,
+    engines=("pymunk",),
+    shapes=tuple(SHAPES),
+    rules=tuple(RULES),
+    profiles=("replay",),
+    make=_make,
+    horizon=PUSHES,
+    stride=CONTEXT_STRIDE,
+    actions=4,
+    behaviours=BEHAVIOURS,
+    explorer=Explorer,
+    initial_state=initial_state,
+    drops=DROPS,
+    draw_start=draw_start,
+    pool=_pool,
+    observe=_observe,
+    looks=tuple(TURNS),
+    controls=_controls,
+)

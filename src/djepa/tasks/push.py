@@ -1,0 +1,73 @@
+"""The push world as a task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from djepa.pools.control import CONTROL_PROFILES, PoolSpec, pool_around
+from djepa.tasks.task import Task
+from djepa.worlds.behaviours import BEHAVIOURS, Controls, Explorer
+from djepa.worlds.push import ACTION_SCALE, PushWorld
+from djepa.worlds.rules import RULES
+from djepa.worlds.shapes import SHAPES
+from djepa.worlds.starts import DROPS, Start, draw_start, initial_state
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from djepa.pools import Pool
+
+LOOKS = (  # those of `djepa.worlds.conditions`, which needs torch
+    "plain",
+    "clean",
+    "blur",
+    "salt-pepper",
+    "dark",
+    "block-colour",
+    "marker-colour",
+    "pusher-colour",
+)
+
+
+def _pool(world: PushWorld, start: Start, centres: Controls, spec: PoolSpec) -> Pool:
+    """`visual-shape` takes displacements in pixels, as its recordings do."""
+    scale = np.float32(ACTION_SCALE if spec.profile == "visual-shape" else 1)
+    return pool_around(centres * scale, spec)
+
+
+def _observe(shape: str, states: Tensor, image: int, look: str) -> tuple[Tensor, Tensor]:
+    """(N, 10) -> frames, and the pusher's position and velocity (N, 4).
+
+    A goal is a frame of its own; what marks it in the original is decoration: part of some looks.
+    """
+    import torch
+
+    from djepa.worlds.conditions import draw_look
+    from djepa.worlds.shapes import get_shape
+
+    felt = torch.cat([states[:, 0:2], states[:, 5:7]], dim=-1).float()
+    return draw_look(get_shape(shape), states, image, look), felt
+
+
+TASK = Task(
+    name=PushWorld.name,
+    version=PushWorld.version,
+    engines=("pymunk",),
+    shapes=tuple(SHAPES),
+    rules=tuple(RULES),
+    profiles=CONTROL_PROFILES,
+    make=PushWorld,
+    horizon=25,
+    stride=5,
+    actions=2,
+    behaviours=BEHAVIOURS,
+    explorer=Explorer,
+    initial_state=initial_state,
+    drops=DROPS,
+    draw_start=draw_start,
+    pool=_pool,
+    observe=_observe,
+    looks=LOOKS,
+)

@@ -1,0 +1,59 @@
+"""The reacher world as a task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from djepa.errors import unknown_name
+from djepa.pools.control import CONTROL_PROFILES, PoolSpec, pool_around
+from djepa.tasks.task import Task
+from djepa.worlds.behaviours import Controls
+from djepa.worlds.reacher import RULES, ReacherWorld
+from djepa.worlds.reacher_behaviours import BEHAVIOURS, Explorer
+from djepa.worlds.reacher_starts import DROPS, draw_start, initial_state
+from djepa.worlds.starts import Start
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from djepa.pools import Pool
+
+SHAPES = {"arm": 2, "arm-fast": 1}  # integrations that a control holds: 0.04 s, 0.02 s
+
+
+def _make(shape: str, rule: str) -> ReacherWorld:
+    if shape not in SHAPES:
+        raise unknown_name("shape", shape, SHAPES)
+    return ReacherWorld(rule, SHAPES[shape])
+
+
+def _pool(world: ReacherWorld, start: Start, centres: Controls, spec: PoolSpec) -> Pool:
+    return pool_around(centres, spec)
+
+
+def _observe(shape: str, states: Tensor, image: int, look: str) -> tuple[Tensor, Tensor]:
+    """(N, 4) -> frames; what is felt are the joints themselves (N, 4)."""
+    from djepa.worlds.reacher_draw import draw_reacher
+
+    return draw_reacher(states, image), states.float()
+
+
+TASK = Task(
+    name=ReacherWorld.name,
+    version=ReacherWorld.version,
+    engines=("mujoco", "dm_control"),
+    shapes=tuple(SHAPES),
+    rules=RULES,
+    profiles=tuple(name for name in CONTROL_PROFILES if name != "visual-shape"),
+    make=_make,
+    horizon=25,
+    stride=5,
+    actions=2,
+    behaviours=BEHAVIOURS,
+    explorer=Explorer,
+    initial_state=initial_state,
+    drops=DROPS,
+    draw_start=draw_start,
+    pool=_pool,
+    observe=_observe,
+)

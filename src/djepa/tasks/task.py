@@ -1,0 +1,104 @@
+"""What the shared rooms know of a world: one record, from which everything else follows.
+
+Collecting, predicting, training and the studies take a `Task` and ask nothing further. A world of
+your own is one more record: name it as `package.module:TASK` wherever a world is asked for
+(docs/own-world.md). Workers that execute never wait for torch: only `observe` imports it.
+
+Legend: N starts, H controls, A action width, S numbers in a state, C centres.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from djepa.errors import DjepaError, unknown_name
+from djepa.worlds.behaviours import Behaviour, Controls
+from djepa.worlds.protocol import Floats
+from djepa.worlds.starts import Start
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from djepa.pools import Pool
+    from djepa.pools.control import PoolSpec
+
+Rng = np.random.Generator
+Maker = Callable[[Any, Rng], Behaviour]
+PLAIN = "plain"  # the look that every world has
+TASKS = {
+    "push": "djepa.tasks.push:TASK",
+    "reacher": "djepa.tasks.reacher:TASK",
+    "granular": "djepa.tasks.granular:TASK",
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A world, its starts, its pools and what a geometry sees of it."""
+
+    name: str
+    version: int
+    engines: tuple[str, ...]  # packages on whose version the physics depends
+    shapes: tuple[str, ...]  # what it comes in; the first unless another is asked for
+    rules: tuple[str, ...]  # when it is solved; likewise
+    profiles: tuple[str, ...]  # how its candidates are made; likewise
+    make: Callable[[str, str], Any]  # shape, rule -> a `World`
+    horizon: int  # controls of a candidate
+    stride: int  # controls between two frames
+    actions: int  # A
+    behaviours: Mapping[str, Maker]  # what drives references
+    explorer: Maker  # what drives training episodes
+    initial_state: Callable[[Any, Rng], Floats]  # where an episode begins, (S,)
+    drops: tuple[str, ...]  # why a drawn start may not be kept
+    draw_start: Callable[[Any, str, Rng, int, int], tuple[Start, Controls] | str]
+    pool: Callable[[Any, Start, Controls, PoolSpec], Pool]  # world, start, (C, H, A) centres
+    observe: Callable[[str, Tensor, int, str], tuple[Tensor, Tensor]]  # shape, states, side, look
+    looks: tuple[str, ...] = (PLAIN,)  # ways of seeing it
+    controls: Callable[[Tensor, str], Tensor] | None = None  # as a look shows them, if it does
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a geometry sees: a world in one of its shapes and one of its looks."""
+
+    world: str = "push"
+    shape: str = "T"
+    look: str = PLAIN
+
+    def observe(self, states: Tensor, image: int) -> tuple[Tensor, Tensor]:
+        """States (..., S) -> uint8 frames (..., image, image, 3) and proprioception (..., 4)."""
+        flat = states.reshape(-1, states.shape[-1])
+        frames, proprio = get_task(self.world).observe(self.shape, flat, image, self.look)
+        lead = states.shape[:-1]
+        return frames.view(*lead, image, image, 3), proprio.view(*lead, -1)
+
+    def controls(self, controls: Tensor) -> Tensor:
+        """(..., A) as this look shows them: a table seen from its side turns the pushes too."""
+        change = get_task(self.world).controls
+        return controls if change is None else change(controls, self.look)
+
+
+@lru_cache(maxsize=32)
+def get_task(name: str) -> Task:
+    """The task of that name, or one's own: `package.module:NAME`."""
+    place = TASKS.get(name, name)
+    if ":" not in place:
+        raise unknown_name("world", name, TASKS)
+    module, _, attribute = place.partition(":")
+    try:
+        task = getattr(import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module.startswith(error.name):
+            raise
+        raise DjepaError(f"There is no module '{module}' for the world '{name}'.") from None
+    except AttributeError:
+        raise DjepaError(f"The module '{module}' has no '{attribute}'.") from None
+    if not isinstance(task, Task):
+        raise DjepaError(f"{name} is a {type(task).__name__}, not a Task.")
+    return task

@@ -1,0 +1,144 @@
+"""Appearance conditions of the push world: the same states, seen otherwise.
+
+Legend: N frames, S side of a frame in pixels.
+
+A frame depends on its own state, the size and the look, and on nothing else: not on the batch, nor
+on any random generator. Every change is a fixed chain of elementwise operations, so devices differ
+by no more than the frames they start from.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from djepa.errors import unknown_name
+from djepa.worlds.draw import Appearance, draw_push
+from djepa.worlds.shapes import Shape
+
+CONDITIONS = (
+    "clean",  # the original environment, with its fixed marker; the others start from it
+    "blur",
+    "salt-pepper",
+    "dark",
+    "block-colour",
+    "marker-colour",
+    "pusher-colour",
+)
+LOOKS = ("plain", *CONDITIONS)  # plain: without any marker, as the shipped geometries saw it
+
+BLUR_SIGMA = 4.0  # of the Gaussian, in 1/224 of the side: the same picture at every size
+DARK_FACTOR = 0.45  # every level is multiplied by it
+NOISE_SHARE = 0.04  # of the pixels, half of them black and half white
+
+_CLEAN = Appearance(marker="fixed")
+_APPEARANCES = {
+    "plain": Appearance(marker="none"),
+    "block-colour": replace(_CLEAN, block=(218, 150, 32)),  # amber
+    "marker-colour": replace(_CLEAN, goal=(205, 130, 250)),  # violet
+    "pusher-colour": replace(_CLEAN, pusher=(220, 20, 60)),  # crimson
+}
+# Pixels changed at a time, which bounds memory.
+_CPU_PIXELS = 1 << 18  # 3 MB of float image stay in cache; measured fastest at 112 and 224 px
+_GPU_PIXELS = 1 << 24  # 0.2 GB of float image
+
+# The constants of splitmix64, as signed numbers: torch has no arithmetic on unsigned ones.
+_STEP = 0x9E3779B97F4A7C15 - (1 << 64)
+_MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
+_MIX_2 = 0x94D049BB133111EB - (1 << 64)
+_ROW = 1 << 16  # a pixel's number is row * _ROW + column, whatever the size of the frame
+
+
+def draw_look(shape: Shape, states: Tensor, size: int, look: str) -> Tensor:
+    """(N, 10) states -> uint8 (N, size, size, 3), on the states' device. `look` is in LOOKS."""
+    if look not in LOOKS:
+        raise unknown_name("look", look, LOOKS)
+    frames = draw_push(shape, states, size, appearance=_APPEARANCES.get(look, _CLEAN))
+    if look in _CHANGES:
+        step = max(1, (_GPU_PIXELS if states.is_cuda else _CPU_PIXELS) // size**2)
+        for part, own in zip(frames.split(step), states.split(step), strict=True):
+            part.copy_(_CHANGES[look](part, own))
+    return frames
+
+
+def blur(frames: Tensor) -> Tensor:
+    """Gaussian blur of uint8 (N, S, S, 3), edges replicated."""
+    weights = _gaussian(BLUR_SIGMA / 224 * frames.shape[1])
+    return _to_levels(_smooth(_smooth(frames.float(), 1, weights), 2, weights))
+
+
+def darken(frames: Tensor) -> Tensor:
+    """Less light on uint8 frames of any shape."""
+    return _to_levels(frames.float() * DARK_FACTOR)
+
+
+def salt_pepper(frames: Tensor, states: Tensor) -> Tensor:
+    """Black and white pixels in uint8 (N, S, S, 3), where the states (N, 10) say.
+
+    The numbers are compared as float64: a state rounded to float32 is another state here.
+    """
+    place = torch.arange(frames.shape[1], device=frames.device)
+    pixel = (place[:, None] * _ROW + place + 1) * _STEP
+    chance = _mix(_key(states)[:, None, None] + pixel)
+    # The upper 31 bits choose the pixels, the lowest one the colour.
+    hit = _shift(chance, 33) < round(NOISE_SHARE * (1 << 31))
+    level = ((chance & 1) * 255).to(torch.uint8)
+    return torch.where(hit[..., None], level[..., None], frames)
+
+
+def _smooth(image: Tensor, axis: int, weights: tuple[float, ...]) -> Tensor:
+    """Weighted sum of neighbours along one axis of float (N, S, S, 3).
+
+    A sum of shifted images and no convolution, whose order of sums may change with the batch. The
+    product is rounded before it is added, so that CPU and CUDA give the same bits.
+    """
+    side, reach = image.shape[axis], len(weights) // 2
+    near = torch.arange(-reach, side + reach, device=image.device).clamp_(0, side - 1)
+    wide = image.index_select(axis, near)
+    total = torch.zeros_like(image)
+    for first, weight in enumerate(weights):
+        total += wide.narrow(axis, first, side) * weight
+    return total
+
+
+@lru_cache(maxsize=16)
+def _gaussian(sigma: float) -> tuple[float, ...]:
+    """Weights of the pixels up to 3 sigma away, with sum 1."""
+    reach = max(1, math.ceil(3 * sigma))
+    weights = [math.exp(-0.5 * (k / sigma) ** 2) for k in range(-reach, reach + 1)]
+    return tuple(weight / sum(weights) for weight in weights)
+
+
+def _to_levels(image: Tensor) -> Tensor:
+    """Float levels -> uint8, halves to even."""
+    return image.round().clamp_(0, 255).to(torch.uint8)
+
+
+def _key(states: Tensor) -> Tensor:
+    """One int64 per state: states (N, 10) -> (N,)."""
+    numbers = states.detach().double() + 0.0  # makes -0.0 the 0.0 that it equals
+    column = torch.arange(1, states.shape[1] + 1, device=states.device) * _STEP
+    # Integer sums wrap and are exact in any order.
+    return _mix(_mix(numbers.contiguous().view(torch.int64) + column).sum(-1))
+
+
+def _mix(value: Tensor) -> Tensor:
+    """The finaliser of splitmix64 on int64, whose products wrap: each bit depends on all bits."""
+    value = (value ^ _shift(value, 30)) * _MIX_1
+    value = (value ^ _shift(value, 27)) * _MIX_2
+    return value ^ _shift(value, 31)
+
+
+def _shift(value: Tensor, bits: int) -> Tensor:
+    """Right shift that fills with zeros; the one of int64 fills with the sign."""
+    return (value >> bits) & ((1 << (64 - bits)) - 1)
+
+
+_CHANGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "blur": lambda frames, states: blur(frames),
+    "dark": lambda frames, states: darken(frames),
+    "salt-pepper": salt_pepper,
+}
