@@ -6,7 +6,7 @@ The sceptic's controls stand beside the alignment: a pool made around a hidden s
 Legend: N starts, K candidates.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from djepa.align.compose import Pair, calibrate_composition, compose
 from djepa.align.fit import AlignConfig, Alignment
 from djepa.align.labels import Labels
-from djepa.evidence.evidence import Evidence
+from djepa.evidence.evidence import Evidence, join
 from djepa.evidence.fusion import fit_fusion, fuse
 from djepa.evidence.ranks import best, ordinal_ranks
 from djepa.evidence.tokens import consensus
@@ -52,6 +52,18 @@ class Population:
     def to(self, device: str | torch.device) -> "Population":
         """The same on another device."""
         return Population(self.evidence.to(device), self.labels.to(device))
+
+    @classmethod
+    def join(cls, parts: Sequence["Population"]) -> "Population":
+        """All starts of several populations, one after the other."""
+        labels = [part.labels for part in parts]
+        costs = [of.cost for of in labels if of.cost is not None]
+        success, observed = (
+            torch.cat([getattr(of, what) for of in labels]) for what in ("success", "observed")
+        )
+        evidence = join([part.evidence for part in parts])
+        cost = torch.cat(costs) if len(costs) == len(labels) else None
+        return cls(evidence, Labels(evidence.identities, success, observed, cost))
 
 
 def lowest(score: Tensor, ids: Tensor) -> Choice:

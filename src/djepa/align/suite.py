@@ -10,12 +10,12 @@ Legend: N starts, K candidates.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from djepa.align.fit import Alignment
+from djepa.align.fit import AlignConfig, Alignment
 from djepa.align.methods import (
     PLASTIC,
     TUNED,
@@ -43,6 +43,17 @@ MIXTURES = {
     "consensus + fusion, four": (FOUR, "tdjepa"),
 }
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a study fits, by the names of its tables."""
+
+    mixtures: Mapping[str, tuple[tuple[str, ...], str | None]]  # geometries, whose consensus
+    alignments: Mapping[str, AlignConfig]
+
+
+PUSHT = Recipe(MIXTURES, SUITE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,18 +86,22 @@ def fit_suite(
     card: dict[str, Any],
     say: Say = lambda line: None,
     only: Sequence[str] | None = None,
+    recipe: Recipe | None = None,
 ) -> Suite:
     """Fit whatever is not in the folder yet. `only`: some of the alignments."""
+    recipe = recipe or PUSHT
     folder.mkdir(parents=True, exist_ok=True)
     _claim(folder, card, fit, calibration)
     if not (folder / "mixtures.json").exists():
         say("fusions")
-        found = {name: asdict(Mixture.fit(of, fit, by)) for name, (of, by) in MIXTURES.items()}
+        found = {
+            name: asdict(Mixture.fit(of, fit, by)) for name, (of, by) in recipe.mixtures.items()
+        }
         write_atomically(folder / "mixtures.json", to_json(found).encode())
-    for name in SUITE if only is None else only:
+    for name in recipe.alignments if only is None else only:
         if not (folder / name / "manifest.json").exists():
             say(name)
-            alignment = fit_aligned(SUITE[name], fit, calibration)
+            alignment = fit_aligned(recipe.alignments[name], fit, calibration)
             save_alignment(alignment, folder / name, {"method": name, **card})
     adapted = PLASTIC in calibration.evidence.names
     adapted = adapted and (folder / "relational" / "manifest.json").exists()
@@ -96,7 +111,7 @@ def fit_suite(
         write_atomically(
             folder / "composition.json", to_json({"threshold": threshold, **card}).encode()
         )
-    return load_suite(folder)
+    return load_suite(folder, recipe)
 
 
 def _claim(folder: Path, card: dict[str, Any], fit: Population, calibration: Population) -> None:
@@ -123,8 +138,9 @@ def unseen(folder: Path, evidence: Evidence) -> None:
         )
 
 
-def load_suite(folder: Path) -> Suite:
+def load_suite(folder: Path, recipe: Recipe | None = None) -> Suite:
     """What `fit_suite` left; alignments are checked against their hashes."""
+    known = (recipe or PUSHT).alignments
     if not (folder / "mixtures.json").exists():
         raise DjepaError(f"{folder} holds no fitted methods: it has no mixtures.json.")
     held = json.loads((folder / "mixtures.json").read_text())
@@ -132,7 +148,7 @@ def load_suite(folder: Path) -> Suite:
         name: Mixture(tuple(m["names"]), tuple(m["weights"]), m["dense"])
         for name, m in held.items()
     }
-    found = [name for name in SUITE if (folder / name / "manifest.json").exists()]
+    found = [name for name in known if (folder / name / "manifest.json").exists()]
     hashes = {name: alignment_hash(folder / name) for name in found}
     hashes |= dict.fromkeys(mixtures, sha256((folder / "mixtures.json").read_bytes()))
     threshold = None

@@ -37,13 +37,22 @@ class Paired:
         return asdict(self)
 
 
-def paired(ours: Bools, theirs: Bools) -> Paired:
-    """(N,) successes of two methods on the same starts."""
+def paired(ours: Bools, theirs: Bools, clusters: npt.ArrayLike | None = None) -> Paired:
+    """(N,) successes of two methods on the same starts.
+
+    `clusters` (N,) names what each belongs to where several are of one start: then whole clusters
+    are resampled, and p is that of a sign test of their net gains.
+    """
     a, b = np.asarray(ours, dtype=bool), np.asarray(theirs, dtype=bool)
     if a.shape != b.shape or a.ndim != 1 or not len(a):
         raise DjepaError(f"Paired methods need the same starts, got {a.shape} and {b.shape}.")
     gains, losses = int((a & ~b).sum()), int((~a & b).sum())
-    p = float(binomtest(gains, gains + losses).pvalue) if gains + losses else 1.0
+    change = a.astype(float) - b
+    net = change if clusters is None else cluster_sums(change, clusters)
+    up, down = int((net > 0).sum()), int((net < 0).sum())
+    p = float(binomtest(up, up + down).pvalue) if up + down else 1.0
+    spread = bootstrap(net)
+    each = len(a) / len(net)  # starts of a cluster
     return Paired(
         starts=len(a),
         ours=float(a.mean()),
@@ -51,11 +60,21 @@ def paired(ours: Bools, theirs: Bools) -> Paired:
         theirs=float(b.mean()),
         theirs_interval=wilson(int(b.sum()), len(b)),
         difference=float(a.mean() - b.mean()),
-        difference_interval=bootstrap(a.astype(float) - b),
+        difference_interval=(spread[0] / each, spread[1] / each),
         gains=gains,
         losses=losses,
         p=p,
     )
+
+
+def cluster_sums(
+    values: npt.NDArray[np.floating[Any]], clusters: npt.ArrayLike
+) -> npt.NDArray[np.float64]:
+    """(N,) values -> (C,) their sums by cluster; clusters must be of one size."""
+    _, at, held = np.unique(np.asarray(clusters), return_inverse=True, return_counts=True)
+    if len(at) != len(values) or len(set(held.tolist())) != 1:
+        raise DjepaError("Clusters need a name for every start, and all the same size.")
+    return np.bincount(at, weights=values)
 
 
 def bootstrap(values: npt.NDArray[np.floating[Any]], seed: int = SEED) -> tuple[float, float]:

@@ -144,6 +144,20 @@ class Evidence:
         return self.names.index(name)
 
 
+def join(parts: Sequence[Evidence]) -> Evidence:
+    """All starts of several sets of evidence of the same geometries, one after the other."""
+    first = parts[0]
+    if len({(part.names, tuple(part.terminals)) for part in parts}) > 1:
+        raise DjepaError("Evidence of different geometries cannot be joined.")
+    names = tuple(name for part in parts for name in part.identities)
+    if len(set(names)) < len(names):
+        raise DjepaError("An identity stands twice; every start has one of its own.")
+    ends = {name: torch.cat([part.terminals[name] for part in parts]) for name in first.terminals}
+    goals = {name: torch.cat([part.goals[name] for part in parts]) for name in first.goals}
+    ids, costs = (torch.cat([getattr(part, what) for part in parts]) for what in ("ids", "costs"))
+    return Evidence(names, ids, first.names, costs, ends, goals)
+
+
 def disjoint(**populations: Evidence) -> None:
     """Refuse populations that share a start."""
     owner: dict[str, str] = {}

@@ -1,11 +1,13 @@
 """Predictions beside a bank: evidence of one geometry per folder, bound to bank and weights.
 
     BANK/evidence/lewm/
-      block-000000.safetensors  cost (N, K) float32, goal (N, D) and futures (N, K, B, D) float16
+      block-000000.safetensors  cost (N, K) float32, goal (N, D) and futures (N, K, B, D) float16;
+                                part.NAME (N, K) float32, where a cost has parts
       manifest.json             hashes of the bank, of the weights, of every shard
 
 Costs are computed from unrounded latents; only what is stored is rounded. Futures wider than WIDE
-numbers are not stored unless asked for: 1,000 starts of a patch geometry would take 4 GB.
+numbers are not stored unless asked for: 1,000 starts of a patch geometry would take 4 GB. A
+`summary` of their ends and goals may stand for them, as futures of one step.
 """
 
 import json
@@ -26,8 +28,9 @@ from djepa.models.predict import predict
 from djepa.models.protocol import Geometry
 from djepa.tasks.task import PLAIN, Scene
 
-FORMAT, VERSION = "djepa-evidence", 2
+FORMAT, VERSION = "djepa-evidence", 3
 WIDE = 1024
+PART = "part."
 Report = Callable[[int, int], None]
 
 
@@ -39,6 +42,7 @@ class Predictions:
     goal: npt.NDArray[np.float16]  # (N, D)
     futures: npt.NDArray[np.float16] | None  # (N, K, B, D), where they are stored
     weights: str  # hash of the weights
+    parts: dict[str, npt.NDArray[np.float32]]  # name -> (N, K), where the cost has parts
 
 
 def predict_bank(
@@ -49,18 +53,22 @@ def predict_bank(
     report: Report = lambda done, total: None,
     futures: bool | None = None,
     look: str = PLAIN,
+    summary: bool = False,
 ) -> Path:
     """Write the evidence of one geometry, block by block; blocks already there are kept.
 
     `futures`: whether to store them; by default only those of at most WIDE numbers. What is seen in
-    another `look` is evidence of its own: geometry@look.
+    another `look` is evidence of its own: geometry@look. `summary`: store that of the ends instead.
     """
+    if summary and not hasattr(geometry, "summary"):
+        raise DjepaError(f"{geometry.name} has no summary of its latents; store its futures.")
     scene = bank.scene(look)
     folder = bank.path / "evidence" / evidence_name(geometry.name, look)
     folder.mkdir(parents=True, exist_ok=True)
     keep = geometry.latent <= WIDE if futures is None else futures
     head = {"format": FORMAT, "version": VERSION, "bank": bank.hash, "weights": weights}
-    head["futures"] = str(keep).lower()
+    stored = "summary" if summary else str(keep).lower()
+    head["futures"] = stored
     _claim(folder, head)
     shards, first = [], 0
     total = len(bank.manifest["blocks"])
@@ -68,7 +76,7 @@ def predict_bank(
         rows = slice(first, first + block["starts"])
         shards.append(folder / f"block-{number:06d}.safetensors")
         if not shards[-1].exists():
-            write_atomically(shards[-1], _shard(bank, geometry, scene, rows, device, keep))
+            write_atomically(shards[-1], _shard(bank, geometry, scene, rows, device, stored))
         first = rows.stop
         report(number + 1, total)
     hashes = {shard.name: sha256(shard.read_bytes()) for shard in shards}
@@ -99,21 +107,29 @@ def read_predictions(bank: Bank, name: str) -> Predictions:
             raise DjepaError(f"{folder / shard} is damaged. Remove {folder} and predict again.")
         parts.append(load(data))
     arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    parts = {n.removeprefix(PART): a for n, a in arrays.items() if n.startswith(PART)}
     return Predictions(
-        arrays["cost"], arrays["goal"], arrays.get("futures"), weights=manifest["weights"]
+        arrays["cost"], arrays["goal"], arrays.get("futures"), manifest["weights"], parts
     )
 
 
 def _shard(
-    bank: Bank, geometry: Geometry, scene: Scene, rows: slice, device: str, keep: bool
+    bank: Bank, geometry: Geometry, scene: Scene, rows: slice, device: str, stored: str
 ) -> bytes:
     p = predict(geometry, scene, bank.decisions, rows, device)
+    short = getattr(geometry, "summary", None)
+    ends, goal = p.futures, p.goal
+    if stored == "summary" and short is not None:
+        ends, goal = short(p.futures[:, :, -1:]), short(p.goal)
     arrays: dict[str, npt.NDArray[Any]] = {
         "cost": p.cost.cpu().numpy().astype(np.float32),
-        "goal": p.goal.cpu().numpy().astype(np.float16),
+        "goal": goal.cpu().numpy().astype(np.float16),
     }
-    if keep:
-        arrays["futures"] = p.futures.cpu().numpy().astype(np.float16)
+    if stored != "false":
+        arrays["futures"] = ends.cpu().numpy().astype(np.float16)
+    of = getattr(geometry, "parts", None)
+    for name, part in ({} if of is None else of(p.futures, p.goal)).items():
+        arrays[PART + name] = part.cpu().numpy().astype(np.float32)
     return encode(arrays)
 
 
