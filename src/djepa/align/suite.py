@@ -53,9 +53,6 @@ class Recipe:
     alignments: Mapping[str, AlignConfig]
 
 
-PUSHT = Recipe(MIXTURES, SUITE)
-
-
 @dataclass(frozen=True, eq=False)
 class Suite:
     """Fitted methods, and the hash of what each was fitted into."""
@@ -89,7 +86,7 @@ def fit_suite(
     recipe: Recipe | None = None,
 ) -> Suite:
     """Fit whatever is not in the folder yet. `only`: some of the alignments."""
-    recipe = recipe or PUSHT
+    recipe = recipe or Recipe(MIXTURES, SUITE)
     folder.mkdir(parents=True, exist_ok=True)
     _claim(folder, card, fit, calibration)
     if not (folder / "mixtures.json").exists():
@@ -140,7 +137,7 @@ def unseen(folder: Path, evidence: Evidence) -> None:
 
 def load_suite(folder: Path, recipe: Recipe | None = None) -> Suite:
     """What `fit_suite` left; alignments are checked against their hashes."""
-    known = (recipe or PUSHT).alignments
+    known = SUITE if recipe is None else recipe.alignments
     if not (folder / "mixtures.json").exists():
         raise DjepaError(f"{folder} holds no fitted methods: it has no mixtures.json.")
     held = json.loads((folder / "mixtures.json").read_text())

@@ -74,7 +74,7 @@ def cluster_sums(
     _, at, held = np.unique(np.asarray(clusters), return_inverse=True, return_counts=True)
     if len(at) != len(values) or len(set(held.tolist())) != 1:
         raise DjepaError("Clusters need a name for every start, and all the same size.")
-    return np.bincount(at, weights=values)
+    return np.bincount(at, weights=values).astype(np.float64)
 
 
 def bootstrap(values: npt.NDArray[np.floating[Any]], seed: int = SEED) -> tuple[float, float]:

@@ -100,13 +100,13 @@ def read_predictions(bank: Bank, name: str) -> Predictions:
     manifest = json.loads((folder / "manifest.json").read_text())
     if manifest["bank"] != bank.hash:
         raise DjepaError(f"{folder} belongs to another bank. Remove it and predict again.")
-    parts = []
+    shards = []
     for shard, expected in sorted(manifest["shards"].items()):
         data = (folder / shard).read_bytes()
         if sha256(data) != expected:
             raise DjepaError(f"{folder / shard} is damaged. Remove {folder} and predict again.")
-        parts.append(load(data))
-    arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        shards.append(load(data))
+    arrays = {name: np.concatenate([part[name] for part in shards]) for name in shards[0]}
     parts = {n.removeprefix(PART): a for n, a in arrays.items() if n.startswith(PART)}
     return Predictions(
         arrays["cost"], arrays["goal"], arrays.get("futures"), manifest["weights"], parts
