@@ -40,6 +40,6 @@ class Simulate:
             for done, future in enumerate(as_completed(simulation.futures), 1):
                 future.result()
                 tick(done, len(shards))
-        simulation.close()
+        simulation.close(wait=True)
         console.print(f"{len(shards)} shards in {self.out}")
         return 0

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from safetensors.numpy import load_file, save
 from torch import Tensor
 
@@ -43,6 +44,18 @@ class Shard:
         """Where it is, or will be."""
         return self.folder / f"episodes-{self.number:05d}.safetensors"
 
+    @property
+    def source(self) -> dict[str, str]:
+        """What is written into it: the world and all that was drawn."""
+        return {"world": self.world, "shapes": " ".join(self.shapes), "seed": str(self.seed)}
+
+    def check(self) -> None:
+        """Refuse a file that holds other episodes."""
+        with safe_open(self.path, "np") as file:
+            there = file.metadata()
+        if there and there != self.source:  # those of earlier versions do not say
+            raise DjepaError(f"{self.path} holds episodes of {there}, not of {self.source}.")
+
 
 def plan_shards(
     folder: Path, episodes: int, seed: int, shapes: tuple[str, ...], world: str = "push"
@@ -61,6 +74,7 @@ def length(world: str) -> int:
 def simulate(shard: Shard) -> Path:
     """Play the episodes of one shard, unless they are there already."""
     if shard.path.exists():
+        shard.check()
         return shard.path
     task, L = get_task(shard.world), length(shard.world)
     worlds = [task.make(shape, task.rules[0]) for shape in shard.shapes]
@@ -71,7 +85,7 @@ def simulate(shard: Shard) -> Path:
         world = worlds[i % len(worlds)]
         world.restore(task.initial_state(world, rng))
         states[i], controls[i] = drive(world, task.explorer(world, rng), L)
-    write_atomically(shard.path, save({"states": states, "controls": controls}))
+    write_atomically(shard.path, save({"states": states, "controls": controls}, shard.source))
     return shard.path
 
 
@@ -84,16 +98,29 @@ class Simulation:
         self._pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
         self.futures = [self._pool.submit(simulate, shard) for shard in shards]
 
-    def close(self) -> None:
-        """Let the workers go."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+    def check(self) -> None:
+        """Raise what a worker has raised."""
+        for future in self.futures:
+            if future.done() and not future.cancelled():
+                future.result()
+
+    def close(self, wait: bool = False) -> None:
+        """Let the workers go; at the end of a process wait until they are gone."""
+        self._pool.shutdown(wait=wait, cancel_futures=True)
 
 
 class Episodes:
     """All episodes there are so far, on one device; shards are taken up as they appear."""
 
-    def __init__(self, shards: list[Shard], device: torch.device, patience: float = 120.0) -> None:
+    def __init__(
+        self,
+        shards: list[Shard],
+        device: torch.device,
+        patience: float = 120.0,
+        simulation: Simulation | None = None,
+    ) -> None:
         self._shards, self._device, self._patience = shards, device, patience
+        self._simulation = simulation
         self._states, self._controls = torch.empty(0), torch.empty(0)
         self._taken = 0
         if len(shards) < 2:
@@ -126,10 +153,13 @@ class Episodes:
             elif time.monotonic() - since > self._patience:
                 raise DjepaError(f"No {shard.path} after {self._patience:.0f} s. Who simulates?")
             else:
+                if self._simulation is not None:
+                    self._simulation.check()
                 time.sleep(0.1)
         return self.ready
 
     def _take(self, shard: Shard) -> None:
+        shard.check()
         arrays = load_file(shard.path)
         if not self._taken:  # now it is known how wide they are
             self._states, self._controls = (

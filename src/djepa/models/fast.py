@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from djepa.errors import DjepaError, unknown_name
 from djepa.models.precision import PRECISIONS, arithmetic, narrowed
-from djepa.models.protocol import CONTEXT, HISTORY, STRIDE, Geometry
+from djepa.models.protocol import CONTEXT, STRIDE, Geometry
 
 KEPT = 4  # recorded shapes; each holds memory of its own
 
@@ -78,7 +78,7 @@ class Fast:
     ) -> Tensor:
         """Native costs (N, K) float32 of all candidates of all starts; see `Inputs` for shapes."""
         given = Inputs(frames, goal, proprio, history, candidates)
-        _check(given, self._geometry.image)
+        _check(given, self._geometry.image, int(getattr(self._geometry, "stride", STRIDE)))
         if not self._records:
             return self._costs(self._here(given))
         with torch.cuda.device(self.device):
@@ -139,11 +139,12 @@ def _beneath(method: Any) -> Callable[..., Tensor]:
     return method if inner is None else partial(inner, method.__self__)
 
 
-def _check(given: Inputs, px: int) -> None:
+def _check(given: Inputs, px: int, stride: int) -> None:
     N, (*_, K, H, A) = len(given.frames), (0, 0, 0, *given.candidates.shape)
-    shapes = (N, CONTEXT, px, px, 3), (N, px, px, 3), (N, CONTEXT + 1, 4), (N, HISTORY, A)
+    history = (CONTEXT - 1) * stride
+    shapes = (N, CONTEXT, px, px, 3), (N, px, px, 3), (N, CONTEXT + 1, 4), (N, history, A)
     for name, tensor, shape in zip(Inputs._fields, given, (*shapes, (N, K, H, A)), strict=True):
         if tuple(tensor.shape) != shape:
             raise DjepaError(f"{name} must be {shape}, got {tuple(tensor.shape)}.")
-    if min(N, K, H) < 1 or H % STRIDE or {given.frames.dtype, given.goal.dtype} != {torch.uint8}:
-        raise DjepaError(f"Give uint8 frames, candidates, and whole blocks of {STRIDE} controls.")
+    if min(N, K, H) < 1 or H % stride or {given.frames.dtype, given.goal.dtype} != {torch.uint8}:
+        raise DjepaError(f"Give uint8 frames, candidates, and whole blocks of {stride} controls.")

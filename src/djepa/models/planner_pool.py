@@ -54,13 +54,14 @@ class CEMProposer:
         """
         if not (np.isfinite(spread) and spread > 0):
             raise DjepaError(f"The spread must be positive and finite, not {spread!r}.")
-        if horizon < STRIDE or horizon % STRIDE:
-            raise DjepaError(f"The horizon must be a multiple of {STRIDE} controls, not {horizon}.")
         self.cem, self.spread, self.horizon = cem or CEM(), float(spread), horizon
         self.device, self.portable = device, device == "cpu"
         found = find_weights(geometry)  # shipped ones go by name, wherever they are
         self.where = found.name if found.parent == SHIPPED else str(found.resolve())
         self.weights = weights_hash(self.where)
+        stride = int(getattr(_loaded(self.where, self.weights), "stride", STRIDE))
+        if horizon < stride or horizon % stride:
+            raise DjepaError(f"The horizon must be a multiple of {stride} controls, not {horizon}.")
         self.settings: Mapping[str, Any] = {
             "search": "cem",
             "geometry": _loaded(self.where, self.weights).name,

@@ -73,7 +73,7 @@ class Trainer:
         shards = plan_shards(where, config.episodes, 0, config.shapes, config.world)
         self.simulation = None if data else Simulation(shards)
         self.development = self._collect_development()
-        self.episodes = Episodes(shards, self.device)
+        self.episodes = Episodes(shards, self.device, simulation=self.simulation)
         torch.manual_seed(seed_for("init", config.geometry, config.seed) % 2**31)
         sizes = {"actions": self.task.actions, "stride": self.task.stride}
         self.model = build(config.geometry, config.size, **sizes).to(self.device)

@@ -20,7 +20,7 @@ from djepa.evaluate.intervals import Rate, markdown_table, plain, rate_of, rates
 from djepa.files import to_json, write_atomically
 from djepa.pools import density_pick
 from djepa.rollout.execute import CollectConfig
-from djepa.worlds.push import pusher_path
+from djepa.worlds.push import PushWorld, pusher_path
 
 Array = npt.NDArray[Any]
 Pick = Callable[[Array, Array], int]  # (k, F) points or (k,) costs, (k,) IDs -> the ID chosen
@@ -120,16 +120,20 @@ def pool_stats(bank: Bank) -> PoolStats:
 def _choosers(bank: Bank) -> dict[str, Chooser]:
     known, seen = bank.decisions, bank.outcomes
     N, K = known.candidate_ids.shape
+    ran, everyone = seen.observed, np.ones_like(seen.observed)
+    found = {
+        SMALLEST: _chooser(bank, known.candidate_ids, everyone, _least),
+        DENSITY_ACTIONS: _chooser(bank, known.actions.reshape(N, K, -1), everyone, _densest),
+    }
+    if bank.config.task.name != PushWorld.name:  # the others ask for a pusher and a block
+        return found
     final = seen.states[:, :, -1]
     ends = [
         pusher_path(s, a.astype(float))[0][:, -1]
         for s, a in zip(known.state, known.actions, strict=True)
     ]
     far = np.linalg.norm(np.array(ends) - known.goal[:, None, :2], axis=-1)
-    ran, everyone = seen.observed, np.ones_like(seen.observed)
-    return {
-        SMALLEST: _chooser(bank, known.candidate_ids, everyone, _least),
-        DENSITY_ACTIONS: _chooser(bank, known.actions.reshape(N, K, -1), everyone, _densest),
+    return found | {
         DENSITY_OUTCOMES: _chooser(bank, outcome_points(final), ran, _densest),
         ENDPOINT: _chooser(bank, far, everyone, _least),
     }
@@ -174,7 +178,8 @@ def stats_markdown(stats: Sequence[PoolStats]) -> str:
     names, columns = [s.name for s in stats], [_cells(s) for s in stats]
     titles = [title for column in columns[:1] for title in column]
     tables = [markdown_table(title, names, [c[title] for c in columns]) for title in titles]
-    return "\n".join([table for table in tables if table] + [PRIVILEGED])
+    note = [PRIVILEGED] if any(ENDPOINT in s.choosers for s in stats) else []
+    return "\n".join([table for table in tables if table] + note)
 
 
 def _counted(s: PoolStats) -> dict[str, Rate]:

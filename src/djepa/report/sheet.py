@@ -34,7 +34,6 @@ from djepa.report.canvas import (
     layout,
     mark_of,
 )
-from djepa.worlds.starts import CONTEXT_STRIDE
 
 Array = npt.NDArray[Any]
 SIDE_BY_SIDE = 6  # most candidates in one animation
@@ -75,7 +74,7 @@ def _strip(page: Canvas, plan: Layout, bank: Bank, row: int) -> None:
     contexts = world.render(known.context[row], plan.size)
     for age, frame in zip(range(len(contexts) - 1, -1, -1), contexts, strict=True):
         page.tile((left, top, left + plan.outer, top + plan.outer), frame, LINE)
-        caption = f"t - {age * CONTEXT_STRIDE}" if age else "t"
+        caption = f"t - {age * bank.config.task.stride}" if age else "t"
         page.text(left, top + plan.outer + plan.letter + 4, caption, plan.letter, SOFT)
         left += plan.outer + GAP
     key_of_colours(page, MARGIN, top + plan.outer + 3 * plan.letter + 16, plan.letter)

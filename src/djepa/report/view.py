@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from djepa.bank.read import Bank
+from djepa.errors import DjepaError
 from djepa.report.canvas import BORDER
-from djepa.worlds.push import CANVAS, PUSHER_RADIUS
+from djepa.worlds.push import CANVAS, PUSHER_RADIUS, PushWorld
 
 Array = npt.NDArray[Any]
 SIZE, OUTER = 112, 112 + 2 * BORDER  # px of a frame without and with its border
@@ -37,6 +38,8 @@ class View:
 
 def view_of(bank: Bank, row: int, states: Array) -> View:
     """The smallest square part of the table that holds context, goal and these states (n, S)."""
+    if bank.config.task.name != PushWorld.name:
+        raise DjepaError(f"Beliefs are drawn in the push world alone, not in {bank.config.world}.")
     known, reach = bank.decisions, bank.world().shape.reach
     both = np.concatenate([known.context[row], known.goal[row][None], states])
     rooms = ((both[:, :2], PUSHER_RADIUS), (both[:, 2:4], reach))

@@ -62,6 +62,9 @@ class CollectConfig:
             raise DjepaError(f"The seed must be 0 or more, got {self.seed}.")
         if not self.split:
             raise DjepaError("The split needs a name, such as fit.")
+        for what, known in (("shape", task.shapes), ("rule", task.rules)):
+            if getattr(self, what) not in known:
+                raise unknown_name(what, getattr(self, what), known)
         if self.behaviour not in (*task.behaviours, MIXED):
             raise unknown_name("behaviour", self.behaviour, (*task.behaviours, MIXED))
         self._check_pool()
@@ -212,6 +215,8 @@ def _draw(config: CollectConfig, index: int, searched: bool) -> Drawn:
             behaviour = names[int(rng.integers(len(names)))]
         found = task.draw_start(world, behaviour, rng, config.horizon, centres)
         if isinstance(found, str):
+            if found not in drops:
+                raise unknown_name(f"drop of '{config.world}'", found, drops)
             drops[found] += 1
             continue
         start, segments = found

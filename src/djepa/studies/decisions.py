@@ -3,7 +3,7 @@
 Legend: N starts, K candidates.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -69,11 +69,17 @@ def rows_of(
     bank: Bank,
     pools: str,
     hashes: Mapping[str, str],
+    study: str = "pusht",
+    hard: Sequence[bool] | None = None,
+    rule: str = "",
 ) -> list[Row]:
-    """One row per method and start."""
-    e, labels, rule = test.evidence, test.labels, bank.manifest["config"]["rule"]
+    """One row per method and start; `hard` are the eligible ones, by the rule of push unless given.
+
+    A `rule` other than the bank's is one by which the costs of `test` were judged.
+    """
+    e, labels, rule = test.evidence, test.labels, rule or bank.config.rule
     assert labels.cost is not None
-    hard = eligible(test).tolist()
+    hard = eligible(test).tolist() if hard is None else hard
     rows = []
     for method, choice in choices.items():
         at = choice.position[:, None]
@@ -82,7 +88,7 @@ def rows_of(
         for i, (chosen, success, cost) in enumerate(zip(*picked, strict=True)):
             rows.append(
                 Row(
-                    study="pusht",
+                    study=study,
                     pools=pools,
                     method=method,
                     start=i,

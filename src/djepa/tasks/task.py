@@ -62,6 +62,10 @@ class Task:
     looks: tuple[str, ...] = (PLAIN,)  # ways of seeing it
     controls: Callable[[Tensor, str], Tensor] | None = None  # as a look shows them, if it does
 
+    def __post_init__(self) -> None:
+        if "replay" not in self.drops:
+            raise DjepaError(f"The drops of '{self.name}' must name 'replay': collecting gives it.")
+
 
 @dataclass(frozen=True)
 class Scene:
@@ -91,14 +95,19 @@ def get_task(name: str) -> Task:
     if ":" not in place:
         raise unknown_name("world", name, TASKS)
     module, _, attribute = place.partition(":")
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise DjepaError(f"'{name}' names no world: write package.module:NAME.")
     try:
-        task = getattr(import_module(module), attribute)
+        found = import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or not module.startswith(error.name):
-            raise
-        raise DjepaError(f"There is no module '{module}' for the world '{name}'.") from None
-    except AttributeError:
-        raise DjepaError(f"The module '{module}' has no '{attribute}'.") from None
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # what is missing is something that it imports
+        raise DjepaError(
+            f"There is no module '{module}' for the world '{name}'. Is its folder on PYTHONPATH?"
+        ) from None
+    if not hasattr(found, attribute):
+        raise DjepaError(f"The module '{module}' has no '{attribute}'.")
+    task = getattr(found, attribute)
     if not isinstance(task, Task):
         raise DjepaError(f"{name} is a {type(task).__name__}, not a Task.")
     return task

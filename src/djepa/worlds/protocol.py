@@ -45,5 +45,7 @@ class World(Protocol):
     def judge(self, goal: npt.ArrayLike, states: npt.ArrayLike) -> tuple[Bools, Floats]:
         """(..., S) final states -> success (...) and task cost (...), by the rule named `rule`."""
 
-    def render(self, states: npt.ArrayLike, size: int = 112) -> Frames:
-        """(..., S) states -> (..., size, size, 3) frames."""
+    def render(
+        self, states: npt.ArrayLike, size: int = 112, goal: npt.ArrayLike | None = None
+    ) -> Frames:
+        """(..., S) states -> (..., size, size, 3) frames; a `goal` (S,) lies beneath."""

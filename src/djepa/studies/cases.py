@@ -1,0 +1,304 @@
+"""A study of any world: populations, evidence, fits, choices and rows, stage by stage.
+
+    FOLDER/
+      study.json            what it is; another study's folder is refused
+      banks/ROLE/NAME       fit, calibration and confirmation starts
+      fits/GROUP/           fusions and alignments
+      rows/CASE.csv.gz      one row per method and start; tables are made from these alone
+      measures.json         what else the study measures
+      tables/ figures/ report.html
+
+A case is a set of starts on which methods are compared: a kind of pools, a shape, a look. Cases of
+one group share what was fitted. A study of its own is a `Design`: see reacher.py, granular.py and
+shifts.py.
+
+Legend: N starts, K candidates.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from djepa.align.fit import Alignment
+from djepa.align.labels import Labels
+from djepa.align.methods import Choice, Chooser, Population, aligned, densest, lowest, native
+from djepa.align.suite import Recipe, Suite, fit_suite, load_suite, unseen
+from djepa.bank.collect import collect
+from djepa.bank.read import Bank
+from djepa.errors import unknown_name
+from djepa.evaluate.rows import write_rows
+from djepa.evidence.evidence import Evidence
+from djepa.files import to_json, write_atomically
+from djepa.models.predictions import predict_bank
+from djepa.models.weights import load_geometry, weights_hash
+from djepa.rollout.execute import CollectConfig
+from djepa.seeds import generator
+from djepa.studies.decisions import rows_of
+from djepa.studies.populations import Place
+from djepa.studies.stages import Say, Stage, claim
+from djepa.tasks.task import PLAIN
+
+ROLES = ("fit", "calibration", "confirmation")
+
+
+@dataclass(frozen=True)
+class Case:
+    """Starts on which methods are compared."""
+
+    name: str  # as the tables name it
+    bank: CollectConfig
+    look: str = PLAIN
+    group: str = "all"  # cases of one group share what was fitted
+    rule: str = ""  # another rule than the bank's, by which its costs are judged,
+    scale: float = 1.0  # and what they are multiplied by for it
+
+    @property
+    def folder(self) -> str:
+        """Name of the bank: cases that differ in their look alone share it."""
+        b = self.bank
+        return f"{b.shape}-{b.profile}".replace("+", "plus")
+
+
+@dataclass(frozen=True)
+class Design:
+    """What a study is beyond its world."""
+
+    name: str
+    title: str
+    question: tuple[str, ...]  # paragraphs at the head of the page
+    weights: tuple[str, ...]  # shipped geometries
+    sizes: Mapping[str, tuple[int, int, int]]  # preset -> starts of the roles, in all
+    cases: Callable[[str, int, int], list[Case]]  # role, starts, seed
+    evidence: Callable[[Bank, str], Evidence]  # bank, look
+    recipe: Recipe
+    natives: Mapping[str, str]  # method -> column of the evidence
+    crowd: tuple[str, ...]  # columns whose terminals make a consensus control
+    methods: tuple[str, ...]  # in the order of the tables
+    against: tuple[str, ...]  # what D-JEPA is compared with
+    summary: bool = False  # store summaries of wide latents
+    sparse: int = 0  # so many candidates of a fitting start are executed; 0: all of them
+    clustered: bool = False  # cases share their starts
+    paper: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (case, method) -> %
+    first: str = ""  # what the candidate with the smallest ID is called, where it is somebody
+    prepare: Callable[["CaseStudy", Say], None] | None = None  # more evidence
+    extra: Callable[["CaseStudy", str, Say], Mapping[str, Alignment]] | None = None  # fits by group
+    measure: Callable[["CaseStudy", Say], dict[str, Any]] | None = None
+    figures: Callable[["CaseStudy"], list[Path]] | None = None
+    ours: str = "D-JEPA"
+
+
+@dataclass(frozen=True)
+class CaseStudy:
+    """One run of a design."""
+
+    design: Design
+    place: Place
+    preset: str
+
+    @property
+    def out(self) -> Path:
+        """Its folder."""
+        return self.place.out
+
+    def cases(self, role: str) -> list[Case]:
+        """Of one role."""
+        starts = self.design.sizes[self.preset][ROLES.index(role)]
+        return self.design.cases(role, starts, self.place.seed)
+
+    def stages(self) -> list[Stage]:
+        """In order; each needs only files of those before it."""
+        from djepa.studies.case_pages import draw_cases, write_case_report, write_case_tables
+
+        out, design = self.out, self.design
+        rows = [out / "rows" / f"{case.name}.csv.gz" for case in self.cases("confirmation")]
+        found = [
+            Stage("collect", out / "banks" / "collected.json", self._collect),
+            Stage("predict", out / "banks" / "predicted.json", self._predict),
+            Stage("fit", out / "fits" / "fitted.json", self._fit),
+            Stage("decide", rows[-1], self._decide),
+        ]
+        if design.measure is not None:
+            found.append(Stage("measure", out / "measures.json", self._measure))
+        left, drawn = (*rows, out / "measures.json"), out / "figures" / "README.md"
+        listed, page = out / "tables" / "README.md", out / "report.html"
+        return [
+            *found,
+            Stage("tables", listed, lambda say: write_case_tables(self), left),
+            Stage("figures", drawn, lambda say: draw_cases(self), left),
+            Stage("page", page, lambda say: write_case_report(self), (*left, drawn)),
+        ]
+
+    def bank(self, role: str, case: Case) -> Bank:
+        """The bank of a case."""
+        return Bank(self._folder(role, case))
+
+    def population(self, role: str, case: Case) -> Population:
+        """Evidence and outcomes of a case; identities carry the look where cases share starts."""
+        bank = self.bank(role, case)
+        evidence, labels = self.design.evidence(bank, case.look), Labels.from_bank(bank)
+        if self.design.clustered:
+            names = tuple(f"{name}@{case.look}" for name in evidence.identities)
+            evidence, labels = (
+                replace(evidence, identities=names),
+                replace(labels, identities=names),
+            )
+        if self.design.sparse and role != "confirmation":
+            labels = thinned(labels, self.design.sparse)
+        if case.rule and labels.cost is not None:
+            cost = labels.cost * case.scale
+            labels = replace(labels, cost=cost, success=cost < 1)
+        return Population(evidence, labels).to(self.place.device)
+
+    def suite(self, group: str) -> Suite:
+        """What was fitted for a group of cases."""
+        return load_suite(self.place.fits(group), self.design.recipe)
+
+    def choosers(self, group: str) -> dict[str, Chooser]:
+        """Every method of the study, by the names of the tables."""
+        design, suite = self.design, self.suite(group)
+        found: dict[str, Chooser] = {name: native(of) for name, of in design.natives.items()}
+        found |= {f"consensus {name}": densest(name) for name in design.crowd}
+        found |= suite.mixtures
+        if design.first:
+            found[design.first] = lambda e: lowest(e.ids.double(), e.ids)
+        fitted = dict(suite.alignments)
+        if design.extra is not None:
+            fitted |= design.extra(self, group, lambda line: None)
+        return found | {name: aligned(alignment) for name, alignment in fitted.items()}
+
+    def _folder(self, role: str, case: Case) -> Path:
+        return self.out / "banks" / role / case.folder
+
+    def _collect(self, say: Say) -> None:
+        hashes = {}
+        for role in ROLES:
+            for case in self.cases(role):
+                if (folder := self._folder(role, case)) not in hashes:
+                    say(f"  {case.bank.starts} starts, {role}: {case.folder}")
+                    hashes[folder] = collect(folder, case.bank, self.place.engine).hash
+        names = {str(folder.relative_to(self.out)): of for folder, of in hashes.items()}
+        keep(self.out / "banks" / "collected.json", names)
+
+    def _predict(self, say: Say) -> None:
+        for weights in self.design.weights:
+            model, of = load_geometry(weights, self.place.device), weights_hash(weights)
+            for role in ROLES:
+                for case in self.cases(role):
+                    say(f"  {weights}: {role}, {case.name}")
+                    predict_bank(
+                        self.bank(role, case),
+                        model,
+                        of,
+                        self.place.device,
+                        look=case.look,
+                        summary=self.design.summary,
+                    )
+        if self.design.prepare is not None:
+            self.design.prepare(self, say)
+        keep(self.out / "banks" / "predicted.json", {"weights": self.design.weights})
+
+    def _fit(self, say: Say) -> None:
+        for group in dict.fromkeys(case.group for case in self.cases("fit")):
+            parts = [
+                Population.join(
+                    [self.population(role, c) for c in self.cases(role) if c.group == group]
+                )
+                for role in ROLES[:2]
+            ]
+            card = {"study": self.design.name, "preset": self.preset, "group": group}
+            fit_suite(
+                self.place.fits(group),
+                parts[0],
+                parts[1],
+                card,
+                lambda line: say(f"  fitting {line}"),
+                recipe=self.design.recipe,
+            )
+            if self.design.extra is not None:
+                self.design.extra(self, group, say)
+        keep(self.out / "fits" / "fitted.json", {"preset": self.preset})
+
+    def _decide(self, say: Say) -> None:
+        for case in self.cases("confirmation"):
+            test, bank = self.population("confirmation", case), self.bank("confirmation", case)
+            unseen(self.place.fits(case.group), test.evidence)
+            choices = {n: choose(test.evidence) for n, choose in self.choosers(case.group).items()}
+            choices |= bounds(test, bank)
+            hashes = self.suite(case.group).hashes
+            of = (self.design.name, mixed(test), case.rule)
+            rows = rows_of(choices, test, bank, case.name, hashes, *of)
+            write_rows(self.out / "rows" / f"{case.name}.csv.gz", rows)
+            say(f"  {case.name}: {len(test.evidence)} starts")
+
+    def _measure(self, say: Say) -> None:
+        assert self.design.measure is not None
+        keep(self.out / "measures.json", self.design.measure(self, say))
+
+
+def new_case_study(design: Design, place: Place, preset: str) -> CaseStudy:
+    """A study of a preset, its folder claimed."""
+    if preset not in design.sizes:
+        raise unknown_name("preset", preset, design.sizes)
+    weights = {name: weights_hash(name)[:12] for name in design.weights}
+    head = {"study": design.name, "preset": preset, "seed": place.seed, "weights": weights}
+    claim(place.out, {**head, "sizes": list(design.sizes[preset])})
+    return CaseStudy(design, place, preset)
+
+
+def bounds(test: Population, bank: Bank) -> dict[str, Choice]:
+    """What chance reaches, and the best there is: no methods, they look at outcomes."""
+    ids, cost = test.evidence.ids, test.labels.cost
+    assert cost is not None
+    drawn = torch.from_numpy(generator("random choice", bank.hash).random(ids.shape))
+    return {"random": lowest(drawn.to(ids.device), ids), "oracle": lowest(cost, ids)}
+
+
+def mixed(test: Population) -> list[bool]:
+    """Which starts have a success and a failure: on the others no decision matters."""
+    found: list[bool] = test.labels.mixed.tolist()
+    return found
+
+
+def thinned(labels: Labels, few: int) -> Labels:
+    """Only so many candidates of a start count as executed: those that a hash of it draws."""
+    observed = torch.zeros_like(labels.observed)
+    K = observed.shape[1]
+    for row, name in enumerate(labels.identities):
+        drawn = generator("sparse", name.split("@")[0]).permutation(K)[:few]
+        observed[row, torch.from_numpy(drawn)] = True
+    return replace(labels, observed=observed & labels.observed)
+
+
+def evidence_from(
+    bank: Bank,
+    columns: Mapping[str, tuple[str, str]],
+    dense: Mapping[str, str],
+) -> Evidence:
+    """Columns name -> (stored evidence, part of its cost or ""); dense name -> stored evidence."""
+    from djepa.models.predictions import read_predictions
+
+    held = {of: read_predictions(bank, of) for of in {of for of, _ in columns.values()}}
+    costs = {name: held[of].parts[part] if part else held[of].cost
+             for name, (of, part) in columns.items()}  # fmt: skip
+    ends, goals = {}, {}
+    for name, of in dense.items():
+        futures = held[of].futures
+        assert futures is not None  # the study had them stored
+        ends[name], goals[name] = futures[:, :, -1], held[of].goal
+    identities = [bytes(row).hex() for row in bank.decisions.identities]
+    return Evidence.from_arrays(identities, bank.decisions.candidate_ids, costs, ends, goals)
+
+
+def keep(path: Path, value: Any) -> None:
+    """JSON, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, to_json(value).encode())
+
+
+def share_out(starts: int, names: Sequence[str]) -> dict[str, int]:
+    """As many of each as make `starts` together; what does not divide goes to the first."""
+    each, left = divmod(starts, len(names))
+    return {name: each + (i < left) for i, name in enumerate(names)}
