@@ -15,9 +15,12 @@ from djepa.evaluate.intervals import Rate
 from djepa.evaluate.paired import Paired
 from djepa.evaluate.quality import Quality, quality_markdown
 from djepa.evaluate.rows import successes
-from djepa.models.weights import SHIPPED, load_geometry, read_card, shipped
+from djepa.models.weights import SHIPPED, load_geometry, read_card, shipped, weights_hash
 from djepa.report.results import gap_closed
 from djepa.report.tables import to_markdown
+from djepa.studies.case_pages import case_tables, rows_in
+from djepa.studies.case_pages import verdict as verdict_of_cases
+from djepa.studies.index import DESIGNS
 from djepa.studies.pages import against, verdict
 from djepa.studies.write import Results, make_tables, short_table
 
@@ -409,3 +412,19 @@ def test_the_training_seeds_are_as_their_cards_say() -> None:
         assert line.endswith(f"| {rate(entry)} | {100 * found['realised']:.1f} % |")
         assert str(card["recipe"]["seed"]) == name[-1]
         assert found["starts"] == 512
+
+
+@pytest.mark.parametrize("name", ["reacher", "granular", "shapes", "appearance"])
+def test_other_worlds_are_what_their_rows_say(name: str) -> None:
+    """Verdict and tables of a study stand in the page as the rows give them."""
+    folder, design = ROOT / f"docs/results/{name}-paper", DESIGNS[name]()
+    held = json.loads((folder / "study.json").read_text())
+    assert held["weights"] == {w: weights_hash(w)[:12] for w in design.weights}
+    rows = rows_in(folder, [case.name for case in design.cases("confirmation", 1000, 0)])
+    assert {len({row.start for row in of}) for of in rows.values()} <= {50, 64, 100, 128}
+    said = (ROOT / "docs/other-worlds.md").read_text()
+    block = said.split(f"<!-- {name} -->\n")[1].split(f"<!-- /{name} -->")[0]
+    for line in verdict_of_cases(design, rows):
+        assert line in block
+    for table in case_tables(design, rows):
+        assert to_markdown(table).strip() in block, table.name

@@ -352,3 +352,17 @@ def test_light_and_dark(visit) -> None:
     assert pixels(day, 1) != before
     night.locator("#theme").click()
     assert shade(night) == bright
+
+
+def test_links_lead_to_pages_beside_it_and_nowhere_else() -> None:
+    from djepa.report.page import inline
+
+    assert inline("[all](reacher/report.html)") == '<a href="reacher/report.html">all</a>'
+    for text in (
+        "[x](https://a.b/c.html)",
+        "[x](../up.html)",
+        "[x](javascript:a.html)",
+        "[x](/a.html)",
+    ):
+        assert "href" not in inline(f"[x]({where})")
+    assert inline("`[x](a.html)`") == "<code>[x](a.html)</code>"

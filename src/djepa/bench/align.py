@@ -27,8 +27,8 @@ from djepa.bench.align_work import (
     recorded,
 )
 from djepa.bench.geometry import peak, reset_peak
+from djepa.bench.measure import Row, Say, in_child
 from djepa.bench.subject import best_seconds, figures
-from djepa.bench.world import Row, Say, in_child
 from djepa.errors import DjepaError, unknown_name
 from djepa.lift.ordinal import realize
 

@@ -8,30 +8,32 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from djepa.bench.measure import Say, in_child, peak_memory
 from djepa.bench.precision import combined, precision_rows
 from djepa.bench.subject import (
     GeometryRow,
     Subject,
     best_seconds,
-    decisions,
     figures,
     load_subject,
     stored_subject,
 )
-from djepa.bench.world import Say, in_child, peak_memory
 from djepa.errors import DjepaError, unknown_name
 from djepa.models.fast import Fast, Inputs
+from djepa.models.kinds import GEOMETRIES
 from djepa.models.protocol import CONTEXT
 from djepa.models.weights import shipped
+from djepa.tasks.task import Scene
 
 Keep = Callable[[list[GeometryRow]], None]
-VECTORS, ALL = ("lewm", "tdjepa"), ("lewm", "tdjepa", "jepawm", "dinowm")
+VECTORS, FOUR = ("lewm", "tdjepa"), ("lewm", "tdjepa", "jepawm", "dinowm")
 
 
 @dataclass(frozen=True)
@@ -64,20 +66,22 @@ def bench_geometry(
     `keep` is given the rows so far whenever there are more.
     """
     rows: list[GeometryRow] = []
-    formats: list[GeometryRow] = []
+    formats: dict[Scene, list[GeometryRow]] = {}  # by what a decision sees
     for where in config.geometries:
         subject = load_subject(where, config.size, config.device)
-        given = decisions(subject.model.image, config.starts, config.candidates, config.device)
-        say(f"{subject.model.name} {subject.size}, starts")
+        given = subject.decisions(config.starts, config.candidates, config.device)
+        say(f"{subject.title}, starts")
         rows.append(_starts(subject, given, config.device))
         if config.device == "cuda":
-            formats += precision_rows(subject, given, config.compiled, config.device, say)
-        keep(rows + formats)
-    rows += formats + combined(formats) + _shipped_formats(config, say)
+            more = precision_rows(subject, given, config.compiled, config.device, say)
+            formats.setdefault(subject.scene, []).extend(more)
+        keep(rows + list(chain(*formats.values())))
+    rows += chain(*formats.values(), *map(combined, formats.values()))
+    rows += _shipped_formats(config, say)
     keep(rows)
     for where in config.geometries:
         subject = load_subject(where, config.size, config.device)
-        say(f"{subject.model.name} {subject.size}, {config.many} candidates of a start")
+        say(f"{subject.title}, {config.many} candidates of a start")
         rows += _many(subject, where, config)
         keep(rows)
     return rows
@@ -160,7 +164,7 @@ def _many(subject: Subject, where: str, config: GeometryBench) -> list[GeometryR
 def _rollout(where: str, config: GeometryBench, chunk: int) -> _Rollout:
     subject, device = load_subject(where, config.size, config.device), config.device
     model = subject.model
-    given = decisions(model.image, 1, config.many, device)
+    given = subject.decisions(1, config.many, device)
     context = model.encode(given.frames, given.proprio[:, :CONTEXT])
     model.chunk = chunk
 
@@ -200,9 +204,9 @@ def _shipped_formats(config: GeometryBench, say: Say) -> list[GeometryRow]:
     rows: list[GeometryRow] = []
     if config.device != "cuda":
         return rows
-    for where in (name for name in config.geometries if name in shipped()):
+    for where in (name for name in config.geometries if name in GEOMETRIES and name in shipped()):
         subject = stored_subject(where, config.device)
         if subject.size != config.size:
-            given = decisions(subject.model.image, config.starts, config.candidates, config.device)
+            given = subject.decisions(config.starts, config.candidates, config.device)
             rows += precision_rows(subject, given, (), config.device, say)
     return rows

@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 from djepa.align.fit import AlignConfig, Alignment
 from djepa.bank.collect import collect
 from djepa.bench.align_work import problem
+from djepa.bench.measure import Row, Say, in_child, peak_memory
 from djepa.bench.subject import best_seconds, figures
-from djepa.bench.world import Row, Say, in_child, peak_memory
 from djepa.rollout.engine import LocalEngine, usable_cores
 from djepa.rollout.execute import CollectConfig
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from djepa.bench.measure import Say
 from djepa.bench.subject import GeometryRow, Subject, best_seconds, figures
-from djepa.bench.world import Say
 from djepa.models.fast import Fast, Inputs
 
 CALLS = 10  # per repeat: a single one would be shorter than the clock's grain
@@ -60,7 +60,7 @@ def precision_rows(
     exact = Fast(subject.model, device, record=False).decide_costs(*given)
     rows: list[GeometryRow] = []
     for variant in (PLAIN, *tried):
-        say(f"{subject.model.name} {subject.size}, {variant.label}")
+        say(f"{subject.title}, {variant.label}")
         try:
             timing = _time(subject, variant, given, exact, device)
         except Exception as error:  # a compiler may fail in many ways; the other rows still count

@@ -5,7 +5,7 @@ Legend: N starts, K candidates, H controls, A action width.
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,17 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from djepa.bench.world import Row
+from djepa.bench.measure import Row
 from djepa.errors import unknown_name
 from djepa.models.fast import Inputs
 from djepa.models.kinds import GEOMETRIES, build, get_kind
 from djepa.models.protocol import CONTEXT
-from djepa.models.weights import load_geometry, shipped
+from djepa.models.weights import load_geometry, read_card, shipped
 from djepa.rollout.execute import BlockWork, CollectConfig, draw_block
-from djepa.tasks.task import Scene
+from djepa.tasks.task import PLAIN, Scene, get_task
 
 STORED, RANDOM = "stored weights", "random weights"
+PUSH = Scene()
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,25 @@ class Subject:
     model: Any
     size: str
     weights: str
+    scene: Scene = PUSH  # what it sees
+    name: str = ""  # that of the geometry, unless weights have one of their own
+
+    @property
+    def title(self) -> str:
+        """Name and size."""
+        return f"{self.name or self.model.name} {self.size}"
+
+    def decisions(self, starts: int, candidates: int, device: str) -> Inputs:
+        """Decisions in its own world."""
+        return decisions(self.model.image, starts, candidates, device, self.scene)
 
     def row(
         self, what: str, unit: str, ours: float, plain: float | None, note: str, **details: float
     ) -> GeometryRow:
         """A row about this model."""
-        about = (self.model.name, self.size, self.weights)
-        title = f"{about[0]} {about[1]}, {what}"
-        return GeometryRow(title, unit, ours, plain, f"{note}; {about[2]}", *about, details)
+        about = (self.name or self.model.name, self.size, self.weights, details)
+        title, note = f"{self.title}, {what}", f"{note}; {self.weights}"
+        return GeometryRow(title, unit, ours, plain, note, *about)
 
 
 def load_subject(where: str, size: str, device: str) -> Subject:
@@ -73,9 +85,19 @@ def load_subject(where: str, size: str, device: str) -> Subject:
 def stored_subject(where: str, device: str) -> Subject:
     """Weights from a folder or by name, whatever their size."""
     model = load_geometry(where, device)
-    sizes = get_kind(model.name).sizes
+    world = {"actions": model.config.actions, "stride": model.config.stride}  # no matter of size
+    sizes = {name: replace(size, **world) for name, size in get_kind(model.name).sizes.items()}
     size = next((name for name in sizes if sizes[name] == model.config), "own size")
-    return Subject(model, size, STORED)
+    name = where if where in shipped() else ""
+    return Subject(model, size, STORED, scene_of(where), name)
+
+
+def scene_of(where: str) -> Scene:
+    """What the weights were trained on, by their card; older ones name no world: push."""
+    recipe = read_card(where).get("recipe", {})
+    world, look = recipe.get("world", "push"), recipe.get("look", PLAIN)
+    shapes = recipe.get("shapes") or [recipe.get("shape", get_task(world).shapes[0])]
+    return Scene(world, shapes[0], look)
 
 
 def random_model(name: str, size: str) -> nn.Module:
@@ -89,19 +111,21 @@ def random_model(name: str, size: str) -> nn.Module:
     return model
 
 
-def decisions(image: int, starts: int, candidates: int, device: str) -> Inputs:
-    """Real starts of the push world, drawn, and candidates from their pools."""
-    config = CollectConfig(starts=starts, block=starts, behaviour="push")
+def decisions(image: int, starts: int, candidates: int, device: str, scene: Scene = PUSH) -> Inputs:
+    """Real starts of a world, as it looks, and candidates from their pools."""
+    hand = next(iter(get_task(scene.world).behaviours))
+    config = CollectConfig(scene.world, scene.shape, behaviour=hand, starts=starts, block=starts)
     drawn, rng = draw_block(BlockWork(config, 0)), np.random.default_rng(0)
     states = np.stack([[*entry.start.context, entry.start.goal] for entry in drawn])
-    frames, proprio = Scene(shape=config.shape).observe(torch.from_numpy(states), image)
+    frames, proprio = scene.observe(torch.from_numpy(states), image)
     pools = [np.asarray(e.pool.without().actions) for e in drawn if e.pool is not None]
+    histories = np.stack([entry.start.history for entry in drawn])
+    actions = np.stack([_enough(pool, candidates, rng) for pool in pools])
     given = Inputs(
         frames[:, :CONTEXT].contiguous(),
         frames[:, CONTEXT].contiguous(),
         proprio,
-        torch.from_numpy(np.stack([entry.start.history for entry in drawn])).float(),
-        torch.from_numpy(np.stack([_enough(pool, candidates, rng) for pool in pools])).float(),
+        *(scene.controls(torch.from_numpy(taken).float()) for taken in (histories, actions)),
     )
     return Inputs(*(tensor.to(device) for tensor in given))
 
@@ -112,7 +136,8 @@ def _enough(
     """(K', H, A) -> (K, H, A): the pool's own, then again with noise, so that no two are equal."""
     turn, index = np.divmod(np.arange(candidates), len(pool))
     noise = rng.normal(0, 0.05, (candidates, *pool.shape[1:])) * (turn > 0)[:, None, None]
-    return np.clip(pool[index] + noise, -1, 1)
+    bound = max(1.0, np.abs(pool).max())  # a world may take more than 1
+    return np.clip(pool[index] + noise, -bound, bound)
 
 
 def figures(value: float) -> str:

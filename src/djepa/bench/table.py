@@ -1,19 +1,28 @@
 """The bench table."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from djepa.bench.world import Row
+from djepa.bench.measure import Row
 
 
 def bench_markdown(rows: Sequence[Row], against: str = "plain loop") -> str:
     """Rows as a Markdown table."""
     lines = [f"| what | ours | {against} | ratio | |", "|---|---:|---:|---:|---|"]
-    for row in rows:
-        plain = "" if row.plain is None else f"{_number(row.plain)} {row.unit}"
-        ratio = "" if row.ratio is None else f"{row.ratio:.1f}x"
-        ours = f"{_number(row.ours)} {row.unit}"
-        lines.append(f"| {row.what} | {ours} | {plain} | {ratio} | {row.note} |")
+    return "\n".join([*lines, *(f"| {_cells(row)} |" for row in rows)])
+
+
+def all_markdown(benches: Mapping[str, Sequence[Row]]) -> str:
+    """Rows of several benches as one table; growth is against its smallest, the rest plain."""
+    lines = ["| bench | what | ours | plain, or smallest | ratio | |"]
+    lines += ["|---|---|---:|---:|---:|---|"]
+    lines += [f"| {name} | {_cells(row)} |" for name, rows in benches.items() for row in rows]
     return "\n".join(lines)
+
+
+def _cells(row: Row) -> str:
+    plain = "" if row.plain is None else f"{_number(row.plain)} {row.unit}"
+    ratio = "" if row.ratio is None else f"{row.ratio:.1f}x"
+    return f"{row.what} | {_number(row.ours)} {row.unit} | {plain} | {ratio} | {row.note}"
 
 
 def _number(value: float) -> str:

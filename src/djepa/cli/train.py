@@ -48,8 +48,9 @@ class Train:
     """cuda or cpu."""
     encoder: str = ""
     """Weights whose trained encoder to take as it is; all the time then goes to the predictor."""
-    begin: str = ""
-    """Weights to begin with instead of random ones, wherever name and size agree."""
+    begin: tuple[str, ...] = ()
+    """Weights to begin with instead of random ones, wherever name and size agree; the later over
+    the earlier."""
     data: Path | None = None
     """Folder where `djepa simulate` puts episodes; without it this run simulates its own."""
     rate: float = 1e-3

@@ -55,7 +55,7 @@ class TrainConfig:
     shrink: int = 1  # divides the batches, for a small machine
     development: int = 256  # starts that choose the checkpoint
     encoder: str = ""  # weights whose encoder is taken as it is: no first phase then
-    begin: str = ""  # weights from which everything that has a place in the model is taken over
+    begin: tuple[str, ...] = ()  # weights to start from, the later ones over the earlier
 
     def __post_init__(self) -> None:
         kind, task = get_kind(self.geometry), get_task(self.world)

@@ -79,8 +79,8 @@ class Trainer:
         self.model = build(config.geometry, config.size, **sizes).to(self.device)
         if isinstance(self.model, TDJEPA):
             self.model.planned_by(PlanningCost(config.blend, config.terminal))
-        if config.begin:
-            begin_with(self.model, config.begin, self.device)
+        for other in config.begin:
+            begin_with(self.model, other, self.device)
         self.random = torch.Generator(self.device)
         self.began, self.steps = time.monotonic(), 0
 

@@ -57,12 +57,24 @@ def cost_by_case(rows: Rows, methods: Sequence[str], unit: str) -> Table:
     )
 
 
-def paired_by_case(rows: Rows, ours: str, references: Sequence[str], clustered: bool) -> Table:
-    """Ours against every reference, start by start: by case, and over all cases."""
+def paired_by_case(
+    rows: Rows,
+    ours: str,
+    references: Sequence[str],
+    clustered: bool,
+    units: Mapping[str, Sequence[str]] | None = None,
+) -> Table:
+    """Ours against every reference, start by start: by case, and over cases counted together.
+
+    `units`: name -> cases; all of them unless said.
+    """
     lines = []
+    wanted = {ALL: list(rows)} if units is None and len(rows) > 1 else dict(units or {})
+    parts = {case: {case: of} for case, of in rows.items()}
+    parts |= {unit: {c: rows[c] for c in cases if c in rows} for unit, cases in wanted.items()}
     for reference in references:
-        for case in (*rows, *([ALL] if len(rows) > 1 else [])):
-            p = pair_of(rows, ours, reference, case, clustered)
+        for case, of in parts.items():
+            p = pair_of(of, ours, reference, ALL if case in wanted else case, clustered)
             if p is not None:
                 low, high = (100 * end for end in p.difference_interval)
                 counts = (str(p.gains), str(p.losses), f"{p.p:.2g}")

@@ -46,7 +46,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """Paragraphs of plain text, in which **bold** and `code` are known; then tables, figures."""
+    """Paragraphs of plain text, marked up as `inline` knows it; then tables, figures."""
 
     title: str
     text: tuple[str, ...] = ()
@@ -89,15 +89,19 @@ def write_page(path: Path | str, page: Page) -> Path:
 
 
 def inline(text: str) -> str:
-    """Plain text as HTML; of all markup only **bold** and `code` mean something."""
+    """Plain text as HTML; of all markup only **bold**, `code` and [a page](x/report.html) mean
+    something. Links lead to pages beside this one and nowhere else.
+    """
     safe = html.escape(text)
     parts = re.split(r"`([^`]+)`", safe)  # odd ones are code, in which ** stays
     for i, part in enumerate(parts):
-        parts[i] = f"<code>{part}</code>" if i % 2 else re.sub(r"\*\*(.+?)\*\*", _BOLD, part)
+        marked = _LINK.sub(r'<a href="\2">\1</a>', _BOLD.sub(r"<strong>\1</strong>", part))
+        parts[i] = f"<code>{part}</code>" if i % 2 else marked
     return "".join(parts)
 
 
-_BOLD = r"<strong>\1</strong>"
+_BOLD = re.compile(r"\*\*(.+?)\*\*")
+_LINK = re.compile(r"\[([^\]]+)\]\(((?:[\w-]+/)*[\w-]+\.html)\)")
 
 
 def _document(page: Page) -> str:

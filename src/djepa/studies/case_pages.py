@@ -49,14 +49,15 @@ def measures(study: "CaseStudy") -> dict[str, Any]:
 def case_tables(design: "Design", rows: Mapping[str, Sequence[Row]]) -> list[Table]:
     """Success, cost, and pairs of what matters."""
     unit = next(iter(rows.values()))[0].rule
+    pooled = design.units() if design.together else {}
     found = [
         success_by_case(rows, design.methods, design.paper),
         cost_by_case(rows, design.methods, f"the threshold of {unit}"),
-        paired_by_case(rows, design.ours, design.against, design.clustered),
+        paired_by_case(rows, design.ours, design.against, design.clustered, pooled),
     ]
     if any(row.method == "relational" for of in rows.values() for row in of):
         others = [name for name in design.against if name != "log costs"]
-        found.append(paired_by_case(rows, "relational", others, design.clustered))
+        found.append(paired_by_case(rows, "relational", others, design.clustered, pooled))
     return found
 
 
@@ -98,16 +99,14 @@ def draw_cases(study: "CaseStudy") -> None:
 def verdict(design: "Design", rows: Mapping[str, Sequence[Row]]) -> list[str]:
     """Plain sentences: ours and the published operator against the controls."""
     lines = []
-    for ours in dict.fromkeys((design.ours, "relational")):
-        parts = []
-        for theirs in design.against:
-            case = ALL if len(rows) > 1 else next(iter(rows))
-            p = pair_of(rows, ours, theirs, case, design.clustered)
-            if p is not None:
-                parts.append(f"{_verb(p)} {theirs} ({_points(p)})")
-        if parts:
-            name = ours if ours == design.ours else "The published relational operator"
-            lines.append(f"**{name}** " + ", ".join(parts) + ".")
+    for unit, cases in design.units().items():
+        some = {case: rows[case] for case in cases if case in rows}
+        for ours in dict.fromkeys((design.ours, "relational")):
+            pairs = {o: pair_of(some, ours, o, ALL, design.clustered) for o in design.against}
+            parts = [f"{_verb(p)} {o} ({_points(p)})" for o, p in pairs.items() if p is not None]
+            if parts:
+                name = ours if ours == design.ours else "the published relational operator"
+                lines.append(f"**{unit}**: {name} " + ", ".join(parts) + ".")
     return lines
 
 

@@ -25,6 +25,7 @@ import torch
 from djepa.align.fit import Alignment
 from djepa.align.labels import Labels
 from djepa.align.methods import Choice, Chooser, Population, aligned, densest, lowest, native
+from djepa.align.store import alignment_hash
 from djepa.align.suite import Recipe, Suite, fit_suite, load_suite, unseen
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
@@ -80,6 +81,7 @@ class Design:
     against: tuple[str, ...]  # what D-JEPA is compared with
     summary: bool = False  # store summaries of wide latents
     sparse: int = 0  # so many candidates of a fitting start are executed; 0: all of them
+    together: bool = False  # whether cases of one group may be counted together
     clustered: bool = False  # cases share their starts
     paper: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (case, method) -> %
     first: str = ""  # what the candidate with the smallest ID is called, where it is somebody
@@ -88,6 +90,19 @@ class Design:
     measure: Callable[["CaseStudy", Say], dict[str, Any]] | None = None
     figures: Callable[["CaseStudy"], list[Path]] | None = None
     ours: str = "D-JEPA"
+
+    def units(self) -> dict[str, list[str]]:
+        """What a verdict is said of, name -> cases: each group, or each case."""
+        cases = self.cases("confirmation", 1000, 0)
+        if not self.together:
+            return {case.name: [case.name] for case in cases}
+        groups = list(dict.fromkeys(case.group for case in cases))
+        return {
+            "all" if len(groups) == 1 else f"all {group}": [
+                case.name for case in cases if case.group == group
+            ]
+            for group in groups
+        }
 
 
 @dataclass(frozen=True)
@@ -227,11 +242,19 @@ class CaseStudy:
             unseen(self.place.fits(case.group), test.evidence)
             choices = {n: choose(test.evidence) for n, choose in self.choosers(case.group).items()}
             choices |= bounds(test, bank)
-            hashes = self.suite(case.group).hashes
+            hashes = self._hashes(case.group)
             of = (self.design.name, mixed(test), case.rule)
             rows = rows_of(choices, test, bank, case.name, hashes, *of)
             write_rows(self.out / "rows" / f"{case.name}.csv.gz", rows)
             say(f"  {case.name}: {len(test.evidence)} starts")
+
+    def _hashes(self, group: str) -> dict[str, str]:
+        """Of everything fitted, by method."""
+        folder, found = self.place.fits(group), dict(self.suite(group).hashes)
+        for name in self.design.methods:
+            if name not in found and (folder / name / "manifest.json").exists():
+                found[name] = alignment_hash(folder / name)
+        return found
 
     def _measure(self, say: Say) -> None:
         assert self.design.measure is not None

@@ -6,7 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from djepa.report.page import Page, Section, Table, write_page
+from djepa.report.page import Page, Section, write_page
 
 if TYPE_CHECKING:
     from djepa.studies.cases import Design
@@ -32,20 +32,19 @@ DESIGNS = {
 
 def write_index(out: Path) -> Path:
     """A page that says what every study in the folder found, and where its own page is."""
-    sections, rows = [], []
+    sections = []
     for name in ("pusht", *DESIGNS):
         folder = out / name
         if not (folder / "report.html").exists():
             continue
         preset = json.loads((folder / "study.json").read_text())["preset"]
         title, lines = _found(name, folder)
-        rows.append((name, preset, f"{name}/report.html"))
-        sections.append(Section(f"{name}: {title}", tuple(lines)))
-    listed = Table("Pages", "Open them beside this file.", ("study", "preset", "page"), tuple(rows))
+        where = f"Preset {preset}: [tables, figures and all numbers]({name}/report.html)."
+        sections.append(Section(f"{name}: {title}", (*lines, where)))
     page = Page(
         title="All studies",
         subtitle="What alignment gains in each world, with its interval.",
-        sections=(Section("Where to look", (), (listed,)), *sections),
+        sections=tuple(sections),
         footer="djepa study all",
     )
     return write_page(out / "index.html", page)

@@ -88,11 +88,15 @@ def _bank(shape: str, split: str, starts: int, seed: int) -> CollectConfig:
 
 
 def _shape_cases(role: str, starts: int, seed: int) -> list[Case]:
-    names = UNSEEN if role == "confirmation" else FITTED
-    return [
-        Case(name, _bank(name, f"shapes-{role}", n, seed), CLEAN)
-        for name, n in share_out(starts, names).items()
-    ]
+    """On the published pools, and on decoy pools, where density does not point at the solution."""
+    names, found = UNSEEN if role == "confirmation" else FITTED, []
+    for group, profile in {"published": "visual-shape", "decoy": "decoy"}.items():
+        for shape, n in share_out(starts, names).items():
+            bank = replace(_bank(shape, f"shapes-{role}", n, seed), profile=profile)
+            found.append(
+                Case(shape if group == "published" else f"{shape}-decoy", bank, CLEAN, group)
+            )
+    return found
 
 
 def _look_cases(role: str, starts: int, seed: int) -> list[Case]:
@@ -133,8 +137,9 @@ SHAPES = Design(
         "Every candidate below pushes a block that none of it has seen: **I**, **small T** and "
         "**square**. Its cost has two parts, what is seen and what is felt; calibrated fusion "
         "mixes their ranks, and an operator over three ranks may correct that.",
-        "Pools are perturbations of a hidden solution, so density alone points at it: the control "
-        "**consensus + fusion** says how far that goes.",
+        "The published pools are perturbations of a hidden solution, so density alone points at "
+        "it: the control **consensus + fusion** says how far that goes. In decoy pools the "
+        "solution is one of four centres.",
     ),
     weights=("shapes-jepawm",),
     sizes={"quick": (64, 32, 48), "paper": (512, 256, 300), "large": (2048, 512, 1536)},
@@ -146,6 +151,7 @@ SHAPES = Design(
     methods=METHODS,
     against=("native", FUSION, CONTROL, "log costs"),
     summary=True,
+    together=True,
     paper={
         (case, method): value
         for method, values in PAPER_SHAPES.items()
