@@ -21,7 +21,8 @@ from djepa.worlds.protocol import Floats, World
 WORLDS = tuple(TASKS)
 PUSH = "push"  # the world with the most rows; its names go without saying
 STARTS = 8  # drawn; fewer of a world that is slow
-COLLECTED = 5.0  # how much longer than other measurements collecting takes
+HELD = (32, 160)  # starts, between which memory grows
+COLLECTED = 10  # times the time of another measurement: workers take a while to start
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,7 @@ def _memory() -> Row:
 
     The plain way keeps what `execute` returns: every state of every candidate.
     """
-    small, large = 32, 160
+    small, large = HELD
 
     def growth(work: Callable[[int], float]) -> float:
         few, more = (in_child(partial(work, starts)) for starts in (small, large))
