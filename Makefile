@@ -19,10 +19,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.base
-	$(BIN)/djepa bench world
-	$(BIN)/djepa bench geometry
-	$(BIN)/djepa bench align
-	$(BIN)/djepa bench growth
+	$(BIN)/djepa bench all --json runs/bench.json
 
 # Debian's Chromium, for the tests of the report page; without it they are skipped.
 browser:

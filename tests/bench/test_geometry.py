@@ -11,13 +11,22 @@ from torch import nn
 
 from djepa.bench.geometry import GeometryBench, bench_geometry, start_by_start
 from djepa.bench.precision import combined, drift, precision_rows
-from djepa.bench.subject import RANDOM, STORED, Subject, decisions, figures, load_subject
+from djepa.bench.subject import (
+    RANDOM,
+    STORED,
+    Subject,
+    decisions,
+    figures,
+    load_subject,
+    scene_of,
+)
 from djepa.errors import DjepaError
 from djepa.models import lewm, weights
 from djepa.models.fast import Fast
 from djepa.models.lewm import LeWM
 from djepa.models.tdjepa import TDJEPA
 from djepa.models.weights import card, save_geometry
+from djepa.tasks.task import Scene
 from tiny import TINY
 
 KEYS = {"what", "unit", "ours", "plain", "ratio", "note", "geometry", "size", "weights", "details"}
@@ -108,6 +117,50 @@ def test_more_candidates_than_a_pool_holds_all_differ() -> None:
     assert candidates.abs().max() <= 1
     assert len(candidates.flatten(1).unique(dim=0)) == 150
     assert torch.equal(candidates[:63], decisions(28, 1, 63, "cpu").candidates[0])
+
+
+@pytest.mark.parametrize(
+    ("where", "scene", "taken"),
+    [
+        ("reacher-lewm", Scene("reacher", "arm"), (25, 2)),
+        ("reacher-tdjepa", Scene("reacher", "arm"), (25, 2)),
+        ("granular-dinowm", Scene("granular", "grains-100"), (5, 4)),
+        ("shapes-jepawm", Scene("push", "T", "clean"), (25, 2)),
+    ],
+)
+def test_weights_decide_in_the_world_they_belong_to(
+    where: str, scene: Scene, taken: tuple[int, int]
+) -> None:
+    if scene.world == "reacher":
+        pytest.importorskip("mujoco")
+    subject = load_subject(where, "small", "cpu")
+    assert (subject.scene, subject.weights) == (scene, STORED)
+    assert subject.title == f"{where} small"  # not that of the push world's geometry
+    given = subject.decisions(1, 2, "cpu")
+    assert given.candidates.shape == (1, 2, *taken)
+    costs = Fast(subject.model).decide_costs(*given)
+    assert costs.shape == (1, 2)
+    assert costs.isfinite().all()
+    row = subject.row("x", "MB", 1.0, None, "")
+    assert (row.geometry, row.what) == (where, f"{where} small, x")
+
+
+def test_cards_that_name_no_world_are_of_the_push_world(folders: list[str]) -> None:
+    assert scene_of("lewm") == scene_of(folders[0]) == Scene("push", "T")
+
+
+def test_a_decision_looks_as_its_scene() -> None:
+    plain, clean = (
+        decisions(28, 1, 2, "cpu", Scene("push", "T", look)) for look in ("plain", "clean")
+    )
+    assert torch.equal(plain.candidates, clean.candidates)
+    assert not torch.equal(plain.frames, clean.frames)
+
+
+def test_candidates_may_go_beyond_one_where_the_world_does() -> None:
+    candidates = decisions(28, 1, 70, "cpu", Scene("granular", "grains-100")).candidates[0]
+    assert len(candidates.flatten(1).unique(dim=0)) == 70
+    assert 1 < candidates.abs().max() <= 4
 
 
 def test_changed_ranks_and_choices_by_hand() -> None:

@@ -57,6 +57,8 @@ def test_version() -> None:
         (["stats"], "Name at least one bank"),
         (["show", "nowhere"], "There is no bank at nowhere"),
         (["bench", "wrold"], "Did you mean 'world'"),
+        (["bench", "--world", "reecher"], "Did you mean 'reacher'"),
+        (["bench", "all", "--many", "0"], "many must be at least"),
     ],
 )
 def test_mistakes_are_explained_without_a_traceback(arguments: list[str], complaint: str) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ALL = "all"
 USUAL = {"seconds": 2.0, "many": 4096, "updates": 1000}
-SHORT = {"seconds": 0.5, "many": 1024, "updates": 200}
+SHORT = {"seconds": 0.5, "many": 512, "updates": 200}
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Bench:
     candidates: int = 63
     """World, geometry, align: candidates of a start."""
     many: int | None = None
-    """Geometry, align: candidates of the one start that has many; 4096, in all 1024."""
+    """Geometry, align: candidates of the one start that has many; 4096, in all 512."""
     compiled: tuple[str, ...] = ("bf16",)
     """Geometry, on cuda: precisions to compile too; each takes minutes. In all none."""
     fit: int = 448
@@ -70,9 +70,11 @@ class Bench:
         return 0
 
     def _write(self, numbers: Any) -> None:
-        from djepa.files import to_json, write_atomically
+        from djepa.files import naming, to_json, write_atomically
 
         if self.json:
+            with naming(self.json):
+                self.json.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.json, to_json(numbers).encode())
 
     def _given(self, name: str) -> Any:

@@ -79,6 +79,8 @@ class Train:
         recipe, command = asdict(config), "djepa " + shlex.join(sys.argv[1:])
         if (Path(self.encoder) / "card.json").exists():
             recipe["encoder_card"] = read_card(self.encoder)
+        if self.begin:
+            recipe["begin_cards"] = [read_card(where) for where in self.begin]
         save_geometry(model, self.out, card(recipe, model, command, {}))
         metrics = self._evaluate(config)
         save_geometry(model, self.out, card(recipe, model, command, metrics))

@@ -106,6 +106,8 @@ def pair_of(
 ) -> Paired | None:
     """One method against another in a case, or in all of them; None where one was not run."""
     chosen = rows if case == ALL else {case: rows[case]}
+    if not chosen:
+        return None
     a, b, names = list[bool](), list[bool](), list[str]()
     for of in chosen.values():
         solved = successes(of)
