@@ -210,10 +210,17 @@ def test_a_pair_needs_both_methods_in_every_case() -> None:
 
 
 def test_starts_are_paired_by_number_in_whatever_order_rows_come() -> None:
-    for seed in range(3):
-        order = np.random.default_rng(seed).permutation(len(TWO["I"]))
-        held = {"I": [TWO["I"][i] for i in order]}
+    rng = np.random.default_rng(0)
+
+    def stirred(of: list[Row]) -> list[Row]:
+        return [of[i] for i in rng.permutation(len(of))]
+
+    for _ in range(4):
+        held = {"I": stirred(TWO["I"])}
         assert pair_of(held, OURS, FUSION, "I") == pair_of(TWO, OURS, FUSION, "I")
+        looks = {look: stirred(of) for look, of in LOOKS.items()}
+        whole = pair_of(LOOKS, OURS, NATIVE, clustered=True)
+        assert pair_of(looks, OURS, NATIVE, clustered=True) == whole
 
 
 # --------------------------------------------------------------------------- paired(), clustered

@@ -287,9 +287,9 @@ def test_what_few_executed_candidates_cost_agrees_with_the_rows(finished: Finish
     (table,) = measured(tiny)["tables"]
     recipe = tiny.design.recipe
     wanted = [*recipe.alignments, *recipe.mixtures]
-    assert [row[:2] for row in table["rows"]] == [
-        [case, method] for case in CASES["granular"] for method in wanted
-    ]
+    assert Counter((case, method) for case, method, *_ in table["rows"]) == {
+        (case, method): 1 for case in CASES["granular"] for method in wanted
+    }
     for case, method, few, _ in table["rows"]:
         assert few == rate_of(successes(tiny.rows()[case])[method]).percent(interval=True)
     dense, sparse = (tiny.out / "fits" / of / "D-JEPA" / "manifest.json" for of in ("dense", "all"))
@@ -301,7 +301,7 @@ def test_transport_stays_within_its_bound(finished: Finished) -> None:
     held = measured(tiny)
     assert [row[0] for row in held["tables"][0]["rows"]] == list(CASES["reacher"])
     for of in held["transport"].values():
-        assert 0 < of["mean"] <= of["largest"] <= 0.1 + 1e-6
+        assert 0 <= of["mean"] <= of["largest"] <= 0.1 + 1e-6
         assert [len(row) for row in of["coefficients"]] == [5] * 9
         assert max(abs(x) for row in of["coefficients"] for x in row) <= of["largest"] + 1e-6
 

@@ -1,12 +1,19 @@
 """The studies there are, and one page over all that were run."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from djepa.evaluate.rows import successes
 from djepa.report.page import Page, Section, write_page
+from djepa.report.page import Table as Shown
+from djepa.report.tables import Table
+from djepa.studies.case_pages import rows_in
+from djepa.studies.case_pages import verdict as judged
 
 if TYPE_CHECKING:
     from djepa.studies.cases import Design
@@ -28,6 +35,8 @@ DESIGNS = {
     "shapes": _design("shifts", "SHAPES"),
     "appearance": _design("shifts", "APPEARANCE"),
 }
+MIXED = ("fusion", "consensus + fusion")  # in the order in which every recipe has them
+COLUMNS = ("native", *MIXED, "relational", "D-JEPA", "oracle")
 
 
 def write_index(out: Path) -> Path:
@@ -41,6 +50,11 @@ def write_index(out: Path) -> Path:
         title, lines = _found(name, folder)
         where = f"Preset {preset}: [tables, figures and all numbers]({name}/report.html)."
         sections.append(Section(f"{name}: {title}", (*lines, where)))
+    others = {name: out / name for name in DESIGNS if (out / name / "report.html").exists()}
+    if others:
+        t = across_studies(others)
+        shown = Shown(t.title, t.note, t.columns, t.rows)
+        sections.insert(0, Section("At a glance", (), (shown,)))
     page = Page(
         title="All studies",
         subtitle="What alignment gains in each world, with its interval.",
@@ -50,6 +64,26 @@ def write_index(out: Path) -> Path:
     return write_page(out / "index.html", page)
 
 
+def across_studies(folders: Mapping[str, Path]) -> Table:
+    """What the methods reach in every study, cases that count together as one."""
+    lines = []
+    for name, folder in folders.items():
+        design = DESIGNS[name]()
+        rows = rows_in(folder, [case.name for case in design.cases("confirmation", 1000, 0)])
+        roles = dict(zip(MIXED, design.recipe.mixtures, strict=True))
+        roles |= {"native": next(iter(design.natives)), "relational": "relational"}
+        roles |= {"D-JEPA": design.ours, "oracle": "oracle"}
+        for unit, cases in design.units().items():
+            if solved := [successes(rows[case]) for case in cases if case in rows]:
+                hits = {role: np.concatenate([of[m] for of in solved]) for role, m in roles.items()}
+                cells = [f"{100 * hits[role].mean():.1f}" for role in COLUMNS]
+                lines.append((name, unit, str(len(hits["oracle"])), *cells))
+    note = "Success, %. native: the first geometry's own choice. Intervals are in the studies."
+    return Table(
+        "studies", "What methods reach", ("study", "case", "starts", *COLUMNS), tuple(lines), note
+    )
+
+
 def _found(name: str, folder: Path) -> tuple[str, Sequence[str]]:
     """Title and verdict of one study."""
     if name == "pusht":
@@ -57,9 +91,6 @@ def _found(name: str, folder: Path) -> tuple[str, Sequence[str]]:
         from djepa.studies.write import Results
 
         return "Does alignment choose better?", verdict(Results(folder))
-    from djepa.studies.case_pages import rows_in
-    from djepa.studies.case_pages import verdict as judged
-
     design = DESIGNS[name]()
     cases = [case.name for case in design.cases("confirmation", 1000, 0)]
     return design.title, judged(design, rows_in(folder, cases))
