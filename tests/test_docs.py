@@ -20,7 +20,7 @@ from djepa.report.results import gap_closed
 from djepa.report.tables import to_markdown
 from djepa.studies.case_pages import case_tables, rows_in
 from djepa.studies.case_pages import verdict as verdict_of_cases
-from djepa.studies.index import DESIGNS
+from djepa.studies.index import DESIGNS, across_studies
 from djepa.studies.pages import against, verdict
 from djepa.studies.write import Results, make_tables, short_table
 
@@ -428,3 +428,9 @@ def test_other_worlds_are_what_their_rows_say(name: str) -> None:
         assert line in block
     for table in case_tables(design, rows):
         assert to_markdown(table).strip() in block, table.name
+
+
+def test_the_readme_says_what_the_other_studies_found() -> None:
+    folders = {name: ROOT / f"docs/results/{name}-paper" for name in DESIGNS}
+    table = to_markdown(across_studies(folders)).strip()
+    assert table in (ROOT / "README.md").read_text()

@@ -13,7 +13,7 @@ from djepa.studies import decisions
 from djepa.studies.decisions import decide_all, eligible, rows_of, solved, yardsticks
 
 MakePopulation = Callable[..., Population]
-BANK: Any = SimpleNamespace(hash="0123456789abcdef" * 4, manifest={"config": {"rule": "push.v1"}})
+BANK: Any = SimpleNamespace(hash="0123456789abcdef" * 4, config=SimpleNamespace(rule="push.v1"))
 
 
 def squares(*distances: float) -> list[float]:

@@ -11,8 +11,8 @@ numbers are not stored unless asked for: 1,000 starts of a patch geometry would 
 """
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ class Predictions:
     goal: npt.NDArray[np.float16]  # (N, D)
     futures: npt.NDArray[np.float16] | None  # (N, K, B, D), where they are stored
     weights: str  # hash of the weights
-    parts: dict[str, npt.NDArray[np.float32]]  # name -> (N, K), where the cost has parts
+    parts: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)  # name -> (N, K)
 
 
 def predict_bank(

@@ -117,7 +117,8 @@ def _figures(study: CaseStudy) -> list[Path]:
     made = threshold_curve(folder / "thresholds", THRESHOLDS, curves, marks)
     for ours in (OURS, "relational"):
         pair = (distances[ours], distances["native"])
-        made += paired_costs(folder / f"costs-{ours.lower()}", *pair, (ours, "native"), marks)
+        names, stem = (ours, "native"), folder / f"costs-{ours.lower()}"
+        made += paired_costs(stem, *pair, names, marks, log=True)
     return made
 
 

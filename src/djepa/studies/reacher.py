@@ -129,7 +129,7 @@ def _transport_table(found: dict[str, Any]) -> dict[str, Any]:
             f"{of['mean']:.4f}",
             f"{of['largest']:.4f}",
             f"{100 * of['at_bound']:.1f} %",
-            ", ".join(f"{100 * sign:.0f} %" for sign in of["signs"]),
+            ", ".join(f"{50 + 50 * sign:.0f} %" for sign in of["signs"]),
         ]
         for group, of in found.items()
     ]
