@@ -341,6 +341,16 @@ def test_a_verdict_of_every_unit() -> None:
     assert said.replace("all decoy", "square") == " ".join(apart)
 
 
+def test_of_what_was_not_decided_nothing_is_said() -> None:
+    """Groups of cases may be decided one after the other."""
+    groups = design("I@published", "square@decoy", together=True, against=(NATIVE,))
+    (line,) = verdict(groups, {"I": TWO["I"]})
+    assert line.startswith("**all published**: ")
+    *_, table = case_tables(groups, {"I": TWO["I"]})
+    assert [row[1] for row in table.rows] == ["I", "all published"]
+    assert pair_of({}, OURS, NATIVE) is None
+
+
 def test_a_verdict_over_looks_is_one_of_whole_starts() -> None:
     loose = design(*LOOKS, together=True, against=(NATIVE,))
     assert verdict(loose, LOOKS) == ["**all**: D-JEPA beats native (+50.0 points, +16.7 to +83.3)."]

@@ -24,7 +24,7 @@ from djepa.report.page import inline
 from djepa.rollout.engine import LocalEngine
 from djepa.studies.case_pages import case_rows, verdict
 from djepa.studies.cases import ROLES, CaseStudy, Design, new_case_study, share_out
-from djepa.studies.index import DESIGNS, write_index
+from djepa.studies.index import DESIGNS, across_studies, write_index
 from djepa.studies.populations import Place
 from djepa.studies.stages import run_stages
 
@@ -411,14 +411,13 @@ def test_no_outcome_gets_into_a_choice(
 @every
 def test_chance_does_not_look_at_the_pool(name: str, finished: Finished) -> None:
     """Draws come from the bank alone: the same for cases that share one."""
-    tiny, drawn = finished(name), {}
-    for (case, method, start), (chosen, _) in tiny.chosen().items():
-        if method == "random":
-            bank = tiny.rows()[case][0].bank
-            assert drawn.setdefault((bank, start), chosen) == chosen
+    tiny, drawn = finished(name), dict[str, list[int]]()
+    for of in tiny.rows().values():
+        chosen = [row.chosen for row in of if row.method == "random"]
+        assert drawn.setdefault(of[0].bank, chosen) == chosen
     banks = {"reacher": 2, "granular": 1, "shapes": 6, "appearance": 1}[name]
-    assert len({bank for bank, _ in drawn}) == banks
-    assert len(set(drawn.values())) > 1 or banks == 1
+    assert len(drawn) == banks
+    assert len({tuple(chosen) for chosen in drawn.values()}) > 1 or banks == 1
 
 
 # ----------------------------------------------------------------------------- again
@@ -538,6 +537,30 @@ def test_the_index_says_what_finished_studies_found(finished: Finished, tmp_path
         assert f"{absent}/report.html" not in page
     before = path.read_bytes()
     assert write_index(tmp_path).read_bytes() == before
+
+
+def test_what_methods_reach_across_studies(finished: Finished) -> None:
+    """One line for every unit, with the share of all its starts that a method solves."""
+    names = ("granular", "appearance")
+    table = across_studies({name: finished(name).out for name in names})
+    head = ("study", "case", "starts")
+    assert table.columns == (*head, "native", "fusion", "consensus + fusion", "relational",
+                             "D-JEPA", "oracle")  # fmt: skip
+    called = {
+        "granular": ("native", "multi-view fusion", "consensus + fusion"),
+        "appearance": ("native", "fusion", "consensus + fusion"),
+    }
+    lines = iter(table.rows)
+    for name in names:
+        for unit, cases in DESIGNS[name]().units().items():
+            rows = [row for case in cases for row in finished(name).rows()[case]]
+            shares = []
+            for method in (*called[name], "relational", "D-JEPA", "oracle"):
+                won = [row.success for row in rows if row.method == method]
+                shares.append(f"{100 * sum(won) / len(won):.1f}")
+            assert next(lines) == (name, unit, str(len(won)), *shares)
+    assert next(lines, None) is None
+    assert [row[1] for row in table.rows] == ["main", "strict", "all"]
 
 
 def djepa(*arguments: str) -> "subprocess.CompletedProcess[str]":
