@@ -10,7 +10,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ from djepa.evidence.tokens import Tokens
 from djepa.seeds import generator, seed_for
 
 AT_ONCE = 2**14  # candidates of several starts whose corrections are computed in one go
-Mixing = Literal["ranks", "log"]
+Mixing = Literal["ranks", "log", "log+ranks"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class AlignConfig:
     dense: tuple[str, ...] = ("lewm", "tdjepa")  # geometries that give directions
     ranked: tuple[str, ...] = ("lewm", "tdjepa")  # and ranks
     base: tuple[str, ...] = ("lewm", "tdjepa")  # mixed into the base score
-    mixture: Mixing = "ranks"  # convex in ranks as published, or "log": see evidence/logs.py
+    mixture: Mixing = "ranks"  # convex in ranks as published; the others: see evidence/logs.py
     crowd: tuple[str, ...] = ()  # geometries whose density may be a voice of a log mixture
     reduce: int = 0  # keep so many principal directions per dense geometry; 0 keeps all
     extras: tuple[str, ...] = ()  # further label-free coordinates, see evidence/tokens.py
@@ -59,10 +59,10 @@ class AlignConfig:
     grid: bool = False  # the task-local threshold grid instead of the policy
 
     def __post_init__(self) -> None:
-        if self.crowd and self.mixture != "log":
+        if self.mixture not in get_args(Mixing):
+            raise unknown_name("mixture", self.mixture, get_args(Mixing))
+        if self.crowd and self.mixture == "ranks":
             raise DjepaError("A crowd is a voice of a log mixture: set mixture to log.")
-        if self.mixture not in ("ranks", "log"):
-            raise unknown_name("mixture", self.mixture, ("ranks", "log"))
         if self.updates < 0 or min(self.batch, self.every, self.members) < 1:
             raise DjepaError("batch, every and members are at least 1, updates at least 0.")
 
@@ -211,8 +211,9 @@ class Alignment:
     def _mix(self, evidence: Evidence, labels: Labels) -> Fusion | LogMixture:
         """The base score that solves, or explains, most fitting starts."""
         c = self.config
-        if c.mixture == "log":
-            return fit_logs(evidence, labels.success, labels.observed, c.base, c.crowd)
+        if c.mixture != "ranks":
+            told, too = (labels.success, labels.observed), c.mixture == "log+ranks"
+            return fit_logs(evidence, *told, c.base, c.crowd, too)
         ranks = evidence.ranks(c.base)
         return fit_fusion(ranks, evidence.ids, labels.success, observed=labels.observed)
 

@@ -1,6 +1,8 @@
 """Named configurations of an alignment."""
 
-from djepa.align.fit import AlignConfig
+from dataclasses import replace
+
+from djepa.align.fit import AlignConfig, Mixing
 from djepa.align.operator import OperatorConfig
 from djepa.errors import unknown_name
 
@@ -12,26 +14,35 @@ def single(name: str) -> AlignConfig:
     return AlignConfig(dense=(name,), ranked=(name,), base=(name,))
 
 
+def mixed(names: tuple[str, ...], crowd: tuple[str, ...], by: Mixing = "log+ranks") -> AlignConfig:
+    """Costs of these geometries mixed by likelihood, density too if folds want it; no operator."""
+    return AlignConfig(dense=(), ranked=names, base=names, mixture=by, crowd=crowd, updates=0)
+
+
+def careful(
+    names: tuple[str, ...], crowd: tuple[str, ...], by: Mixing = "log+ranks"
+) -> AlignConfig:
+    """An operator over that mixture, whose gate opens only where calibration starts show a gain."""
+    return replace(
+        mixed(names, crowd, by),
+        extras=("log", "agreement"),
+        operator=OperatorConfig(inputs=1, dropout=0.1),
+        updates=1000,
+        batch=32,
+        decay=1e-2,
+        policy="careful",
+    )
+
+
 PRESETS = {
     "published": AlignConfig(),
     "four": AlignConfig(ranked=FOUR, base=("jepawm",)),
     "four-fused": AlignConfig(ranked=FOUR, base=FOUR),
     "pointwise": AlignConfig(operator=OperatorConfig(inputs=1, relations=False)),
     "ranks": AlignConfig(dense=(), ranked=FOUR, base=FOUR),
-    "logs": AlignConfig(dense=(), ranked=FOUR, base=FOUR, mixture="log", updates=0),
-    "log": AlignConfig(dense=(), ranked=FOUR, base=FOUR, mixture="log", crowd=PAIR, updates=0),
-    "best": AlignConfig(
-        dense=(),
-        ranked=FOUR,
-        base=FOUR,
-        mixture="log",
-        crowd=PAIR,
-        extras=("log", "agreement"),
-        operator=OperatorConfig(inputs=1, dropout=0.1),
-        batch=32,
-        decay=1e-2,
-        policy="careful",
-    ),
+    "logs": mixed(FOUR, (), "log"),
+    "log": mixed(FOUR, PAIR, "log"),
+    "best": careful(FOUR, PAIR, "log"),
     "lewm": single("lewm"),
     "tdjepa": single("tdjepa"),
 }

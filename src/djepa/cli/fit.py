@@ -43,6 +43,7 @@ class FitAlignment:
         from djepa.bank.read import Bank
         from djepa.errors import DjepaError
         from djepa.evidence.evidence import Evidence
+        from djepa.evidence.fusion import Fusion
 
         if (self.out / "manifest.json").exists():
             raise DjepaError(f"{self.out} holds a finished alignment. Choose another --out.")
@@ -66,8 +67,9 @@ class FitAlignment:
         report, gate = alignment.report, alignment.gate
         assert report is not None
         assert gate is not None
-        voices = (*config.base, *(f"crowd of {name}" for name in config.crowd))
-        mix = ", ".join(f"{w:g} {n}" for w, n in zip(report.fusion.weights, voices, strict=False))
+        fusion = report.fusion
+        voices = config.base if isinstance(fusion, Fusion) else fusion.labels
+        mix = ", ".join(f"{w:g} {n}" for w, n in zip(fusion.weights, voices, strict=True))
         console.print(f"{report.starts} starts taught, {report.skipped} of one class did not")
         console.print(f"base score: {mix}; gate opens above {gate.threshold:.4g}")
         console.print(f"{self.out}")

@@ -7,7 +7,9 @@
 Ranks forget by how much one candidate is better than the next; ratios of costs do not, and like
 ranks they know no unit. softmax(-b / T) is then a probability that was fitted to outcomes, with the
 temperature T of the operator's own objective. The crowd may be a further voice: the logarithm of
-the consensus distance. Whether it is, five folds of the fitting starts decide.
+the consensus distance. And ranks may speak beside the logarithms, r_i^m of every voice: a ratio of
+costs says much where costs are of one kind, and misleads where they are not, as of what is seen
+and what is felt. Who speaks, five folds of the fitting starts decide.
 
 Legend: N starts, K candidates, M voices.
 """
@@ -23,7 +25,7 @@ from torch import Tensor
 
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
-from djepa.evidence.ranks import best
+from djepa.evidence.ranks import best, ordinal_ranks
 from djepa.evidence.tokens import consensus, log_ratios
 
 TEMPERATURE, RIDGE, FOLDS = 0.05, 1e-4, 5
@@ -39,19 +41,32 @@ class LogMixture:
     weights: tuple[float, ...]  # of all of them
     successes: int  # of the fitting starts
     held_out: int  # of the fitting starts, each judged by weights of the other folds
+    ranked: bool = False  # whether ranks of all of them speak too
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The voices in words, as the weights stand."""
+        first = (*self.names, *(f"crowd of {name}" for name in self.crowd))
+        return (*first, *(f"rank by {name}" for name in first)) if self.ranked else first
 
     def __call__(self, evidence: Evidence) -> Tensor:
         """(N, K) float64 base score, the pool's lowest near 0; the same in any pool order."""
-        return mix(voices(evidence, self.names, self.crowd), self.weights)
+        return mix(voices(evidence, self.names, self.crowd, self.ranked), self.weights)
 
 
-def voices(evidence: Evidence, names: Sequence[str], crowd: Sequence[str] = ()) -> Tensor:
-    """(N, K, M) float64: ℓ of every geometry, then of every crowd."""
+def voices(
+    evidence: Evidence, names: Sequence[str], crowd: Sequence[str] = (), ranked: bool = False
+) -> Tensor:
+    """(N, K, M) float64: ℓ of every geometry, then of every crowd; then r of all of these."""
     at = [evidence.names.index(name) for name in names]
     spoken = [evidence.costs[..., m] for m in at] + [consensus(evidence, name) for name in crowd]
     if any((cost < 0).any() for cost in spoken):
         raise DjepaError("Logarithms need costs that are not negative. Mix ranks instead.")
-    return log_ratios(torch.stack(spoken, dim=-1))
+    logs = log_ratios(torch.stack(spoken, dim=-1))
+    if not ranked:
+        return logs
+    ranks = [ordinal_ranks(cost, evidence.ids) for cost in spoken]
+    return torch.cat([logs, torch.stack(ranks, dim=-1)], dim=-1)
 
 
 def mix(spoken: Tensor, weights: Sequence[float]) -> Tensor:
@@ -68,10 +83,15 @@ def fit_logs(
     observed: Tensor,
     names: Sequence[str],
     crowd: Sequence[str] = (),
+    ranked: bool = False,
 ) -> LogMixture:
-    """The likeliest weights, without the crowd and with it; the better by folds, then the first."""
-    options = [()] if not crowd else [(), tuple(crowd)]
-    found = [_fit(evidence, success, observed, tuple(names), extra) for extra in options]
+    """The likeliest weights of every choir that is allowed; the best by folds, then the first.
+
+    A choir is the geometries, with the crowd or without, with ranks beside logarithms or without.
+    """
+    crowds = [()] if not crowd else [(), tuple(crowd)]
+    choirs = [(extra, too) for too in ((False, True) if ranked else (False,)) for extra in crowds]
+    found = [_fit(evidence, success, observed, tuple(names), *choir) for choir in choirs]
     return max(found, key=lambda mixture: mixture.held_out)
 
 
@@ -81,8 +101,9 @@ def _fit(
     observed: Tensor,
     names: tuple[str, ...],
     crowd: tuple[str, ...],
+    ranked: bool,
 ) -> LogMixture:
-    spoken, ids = voices(evidence, names, crowd), evidence.ids
+    spoken, ids = voices(evidence, names, crowd, ranked), evidence.ids
     fold = torch.arange(len(ids), device=ids.device) % FOLDS
 
     def judge(weights: Sequence[float], rows: Tensor) -> int:
@@ -96,7 +117,7 @@ def _fit(
         if rest.any() and not rest.all():
             held_out += judge(likeliest(spoken[rest], success[rest], observed[rest]), ~rest)
     weights = likeliest(spoken, success, observed)
-    return LogMixture(names, crowd, weights, judge(weights, fold >= 0), held_out)
+    return LogMixture(names, crowd, weights, judge(weights, fold >= 0), held_out, ranked)
 
 
 def likeliest(spoken: Tensor, success: Tensor, observed: Tensor) -> tuple[float, ...]:

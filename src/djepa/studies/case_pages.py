@@ -56,7 +56,7 @@ def case_tables(design: "Design", rows: Mapping[str, Sequence[Row]]) -> list[Tab
         paired_by_case(rows, design.ours, design.against, design.clustered, pooled),
     ]
     if any(row.method == "relational" for of in rows.values() for row in of):
-        others = [name for name in design.against if name != "log costs"]
+        others = [name for name in design.against if name != "mixture"]
         found.append(paired_by_case(rows, "relational", others, design.clustered, pooled))
     return found
 

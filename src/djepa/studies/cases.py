@@ -321,6 +321,14 @@ def keep(path: Path, value: Any) -> None:
     write_atomically(path, to_json(value).encode())
 
 
+def split_of(study: str, role: str) -> str:
+    """Name of the split of a role: no two share a start.
+
+    Confirmation starts are the second set: ours was changed after the first had been looked at.
+    """
+    return f"{study}-{role}-2" if role == "confirmation" else f"{study}-{role}"
+
+
 def share_out(starts: int, names: Sequence[str]) -> dict[str, int]:
     """As many of each as make `starts` together; what does not divide goes to the first."""
     each, left = divmod(starts, len(names))

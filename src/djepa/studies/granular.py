@@ -2,14 +2,13 @@
 
     relational   2,304 numbers of where predicted and wanted grains differ + the base rank  (App. A)
     multi-view   four ranks: the same backbone sees the table turned by 0, 90, 180 and 270 degrees
-    D-JEPA       log mixture of the four views' costs, density if folds want it, careful gate
+    D-JEPA       mixture of the views' costs, density and ranks if folds want them, careful gate
 
 Only 16 of 63 candidates of a fitting or calibration start count as executed: what was not executed
 is never a failure. What that costs is measured against fits on all of them.
 """
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 from djepa.align.fit import AlignConfig
 from djepa.align.methods import Population, aligned, successes
 from djepa.align.operator import OperatorConfig
+from djepa.align.presets import careful, mixed
 from djepa.align.suite import Recipe, fit_suite
 from djepa.bank.read import Bank
 from djepa.evaluate.intervals import rate_of
@@ -27,7 +27,7 @@ from djepa.models.weights import load_geometry, weights_hash
 from djepa.report.shifts import paired_costs, threshold_curve
 from djepa.rollout.execute import CollectConfig
 from djepa.studies.case_pages import case_rows
-from djepa.studies.cases import ROLES, Case, CaseStudy, Design, evidence_from
+from djepa.studies.cases import ROLES, Case, CaseStudy, Design, evidence_from, split_of
 from djepa.studies.stages import Say
 from djepa.tasks.task import get_task
 from djepa.worlds.chamfer import MAIN, STRICT
@@ -47,7 +47,9 @@ def _evidence(bank: Bank, look: str) -> Evidence:
 
 
 def _cases(role: str, starts: int, seed: int) -> list[Case]:
-    bank = CollectConfig("granular", split=f"granular-{role}", starts=starts, seed=seed, block=4)
+    bank = CollectConfig(
+        "granular", split=split_of("granular", role), starts=starts, seed=seed, block=4
+    )
     cases = [Case("main", bank)]
     if role == "confirmation":
         cases.append(Case("strict", bank, rule="granular-strict.v1", scale=MAIN / STRICT))
@@ -122,7 +124,6 @@ def _figures(study: CaseStudy) -> list[Path]:
     return made
 
 
-_LOGS = partial(AlignConfig, dense=(), ranked=VIEWS, base=VIEWS, mixture="log")
 RECIPE = Recipe(
     mixtures={FUSION: (VIEWS, None), CONTROL: (VIEWS, "plain")},
     alignments={
@@ -146,15 +147,9 @@ RECIPE = Recipe(
             every=25,
             seed=20260831,
         ),
-        "log costs": _LOGS(updates=0),
-        OURS: _LOGS(
-            crowd=("plain",),
-            extras=("log", "agreement"),
-            operator=OperatorConfig(inputs=1, dropout=0.1),
-            batch=32,
-            decay=1e-2,
-            policy="careful",
-        ),
+        "log costs": mixed(VIEWS, (), "log"),
+        "mixture": mixed(VIEWS, ("plain",)),
+        OURS: careful(VIEWS, ("plain",)),
     },
 )
 GRANULAR = Design(
@@ -185,10 +180,11 @@ GRANULAR = Design(
         "relational",
         "multi-view",
         "log costs",
+        "mixture",
         OURS,
         "oracle",
     ),
-    against=("native", "anchor", FUSION, CONTROL, "log costs"),
+    against=("native", "anchor", FUSION, CONTROL, "mixture"),
     summary=True,
     sparse=EXECUTED,
     paper={

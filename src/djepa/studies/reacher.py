@@ -1,22 +1,20 @@
 """The Reacher study: two geometries, one of which plans by a learned temporal distance.
 
     relational   operator and temporal transport learned together, conservative gate  (§4.3, App. A)
-    D-JEPA       log mixture of both costs, density if folds want it, careful gate
+    D-JEPA       mixture of both costs, density and ranks if folds want them, careful gate
 
 The transport moves TD-JEPA's futures along LeWM's by at most ρ = 0.1 a step; the executed choice is
 the operator's. What it moves is measured on the calibration starts.
 """
 
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from djepa.align.fit import AlignConfig
-from djepa.align.operator import OperatorConfig
+from djepa.align.presets import careful, mixed
 from djepa.align.suite import Recipe
 from djepa.bank.read import Bank
 from djepa.evidence.evidence import Evidence
@@ -38,7 +36,7 @@ from djepa.models.weights import load_geometry
 from djepa.report.shifts import coefficient_map, paired_costs
 from djepa.rollout.execute import CollectConfig
 from djepa.studies.case_pages import case_rows, measures
-from djepa.studies.cases import Case, CaseStudy, Design
+from djepa.studies.cases import Case, CaseStudy, Design, split_of
 from djepa.studies.stages import Say
 
 PAIR = ("lewm", "tdjepa")
@@ -57,7 +55,11 @@ def _cases(role: str, starts: int, seed: int) -> list[Case]:
         Case(
             name,
             CollectConfig(
-                "reacher", profile=profile, split=f"reacher-{role}", starts=starts, seed=seed
+                "reacher",
+                profile=profile,
+                split=split_of("reacher", role),
+                starts=starts,
+                seed=seed,
             ),
             group=name,
         )
@@ -157,19 +159,12 @@ def _figures(study: CaseStudy) -> list[Path]:
     return made
 
 
-_LOGS = partial(AlignConfig, dense=(), ranked=PAIR, base=PAIR, mixture="log")
 RECIPE = Recipe(
     mixtures={FUSION: (PAIR, None), CONTROL: (PAIR, "tdjepa")},
     alignments={
-        "log costs": _LOGS(updates=0),
-        OURS: _LOGS(
-            crowd=PAIR,
-            extras=("log", "agreement"),
-            operator=OperatorConfig(inputs=1, dropout=0.1),
-            batch=32,
-            decay=1e-2,
-            policy="careful",
-        ),
+        "log costs": mixed(PAIR, (), "log"),
+        "mixture": mixed(PAIR, PAIR),
+        OURS: careful(PAIR, PAIR),
     },
 )
 REACHER = Design(
@@ -199,10 +194,11 @@ REACHER = Design(
         CONTROL,
         "relational",
         "log costs",
+        "mixture",
         OURS,
         "oracle",
     ),
-    against=("native lewm", "native tdjepa", FUSION, CONTROL, "log costs"),
+    against=("native lewm", "native tdjepa", FUSION, CONTROL, "mixture"),
     paper={
         ("reference", "native lewm"): 86.72,
         ("reference", "native tdjepa"): 68.75,

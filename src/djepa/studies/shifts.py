@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from djepa.align.fit import AlignConfig, task_local
-from djepa.align.operator import OperatorConfig
+from djepa.align.fit import task_local
+from djepa.align.presets import careful, mixed
 from djepa.align.suite import Recipe
 from djepa.bank.read import Bank
 from djepa.evidence.evidence import Evidence
@@ -24,7 +24,7 @@ from djepa.report.cases import pair_of
 from djepa.report.shifts import gains_and_losses, looks_picture
 from djepa.rollout.execute import CollectConfig
 from djepa.studies.case_pages import case_rows
-from djepa.studies.cases import Case, CaseStudy, Design, evidence_from, share_out
+from djepa.studies.cases import Case, CaseStudy, Design, evidence_from, share_out, split_of
 from djepa.tasks.task import Scene, get_task
 
 CLEAN = "clean"
@@ -36,19 +36,9 @@ RECIPE = Recipe(
     mixtures={FUSION: (VOICES[:2], None), CONTROL: (VOICES[:2], "joint")},
     alignments={
         "relational": task_local(VOICES),
-        "log costs": AlignConfig(dense=(), ranked=VOICES, base=VOICES, mixture="log", updates=0),
-        OURS: AlignConfig(
-            dense=(),
-            ranked=VOICES,
-            base=VOICES,
-            mixture="log",
-            crowd=("joint",),
-            extras=("log", "agreement"),
-            operator=OperatorConfig(inputs=1, dropout=0.1),
-            batch=32,
-            decay=1e-2,
-            policy="careful",
-        ),
+        "log costs": mixed(VOICES, (), "log"),
+        "mixture": mixed(VOICES, ("joint",)),
+        OURS: careful(VOICES, ("joint",)),
     },
 )
 METHODS = (
@@ -61,6 +51,7 @@ METHODS = (
     CONTROL,
     "relational",
     "log costs",
+    "mixture",
     OURS,
     "oracle",
 )
@@ -92,7 +83,7 @@ def _shape_cases(role: str, starts: int, seed: int) -> list[Case]:
     names, found = UNSEEN if role == "confirmation" else FITTED, []
     for group, profile in {"published": "visual-shape", "decoy": "decoy"}.items():
         for shape, n in share_out(starts, names).items():
-            bank = replace(_bank(shape, f"shapes-{role}", n, seed), profile=profile)
+            bank = replace(_bank(shape, split_of("shapes", role), n, seed), profile=profile)
             found.append(
                 Case(shape if group == "published" else f"{shape}-decoy", bank, CLEAN, group)
             )
@@ -100,7 +91,7 @@ def _shape_cases(role: str, starts: int, seed: int) -> list[Case]:
 
 
 def _look_cases(role: str, starts: int, seed: int) -> list[Case]:
-    bank = _bank("T", f"appearance-{role}", starts, seed)
+    bank = _bank("T", split_of("appearance", role), starts, seed)
     return [Case(look, bank, look) for look in CONDITIONS]
 
 
@@ -149,7 +140,7 @@ SHAPES = Design(
     natives={"native": "joint", "visual alone": "visual", "proprio alone": "proprio"},
     crowd=("joint",),
     methods=METHODS,
-    against=("native", FUSION, CONTROL, "log costs"),
+    against=("native", FUSION, CONTROL, "mixture"),
     summary=True,
     together=True,
     paper={
