@@ -1,9 +1,7 @@
 import copy
 import dataclasses
 import json
-import os
 import re
-import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,10 +13,12 @@ from PIL import Image
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.evidence.ranks import best, order
-from djepa.report.inspector import ANGLE, View, inspect, outline
+from djepa.report.inspector import View, inspect
 from djepa.report.page import Figure, Headline, Page, Section, Table, inline, write_page
+from djepa.worlds.outline import outline
 from djepa.worlds.push import pusher_path
 from djepa.worlds.shapes import SHAPES
+from djepa.worlds.sketch import ANGLE
 
 ROWS = range(8)
 ODD = "<script>alert('a & b')</script>"
@@ -192,24 +192,6 @@ def test_an_outline_encloses_the_parts_once(name: str) -> None:
     parts = SHAPES[name].vertices
     assert area == np.prod(parts.max(1) - parts.min(1), axis=-1).sum()
     assert ((rim == nxt).sum(1) == 1).all()  # every edge runs along an axis
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """Debian's Chromium, without a window."""
-    api = pytest.importorskip(
-        "playwright.sync_api", reason="no playwright: `make lint` and `make browser`"
-    )
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
-    if not found:
-        pytest.skip("no Chromium: `make browser` installs it")
-    rights = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with api.sync_playwright() as play:
-        opened = play.chromium.launch(
-            executable_path=found, args=[*rights, "--disable-dev-shm-usage"]
-        )
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

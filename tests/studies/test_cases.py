@@ -410,14 +410,19 @@ def test_no_outcome_gets_into_a_choice(
 
 @every
 def test_chance_does_not_look_at_the_pool(name: str, finished: Finished) -> None:
-    """Draws come from the bank alone: the same for cases that share one."""
-    tiny, drawn = finished(name), dict[str, list[int]]()
-    for of in tiny.rows().values():
-        chosen = [row.chosen for row in of if row.method == "random"]
-        assert drawn.setdefault(of[0].bank, chosen) == chosen
+    """Draws come from the bank alone: the same for cases that share one, and for no others."""
+    tiny, drawn = finished(name), dict[tuple[int, str], list[int]]()
+    for case in tiny.study.cases("confirmation"):
+        bank = tiny.study.bank("confirmation", case)
+        chosen = [row.chosen for row in tiny.rows()[case.name] if row.method == "random"]
+        ids = bank.decisions.candidate_ids.tolist()
+        places = [row.index(one) for row, one in zip(ids, chosen, strict=True)]
+        assert drawn.setdefault((bank.candidates, bank.hash), places) == places
     banks = {"reacher": 2, "granular": 1, "shapes": 6, "appearance": 1}[name]
     assert len(drawn) == banks
-    assert len({tuple(chosen) for chosen in drawn.values()}) > 1 or banks == 1
+    for size in {K for K, _ in drawn}:
+        alike = [tuple(places) for (K, _), places in drawn.items() if size == K]
+        assert len(set(alike)) > 1 or len(alike) == 1
 
 
 # ----------------------------------------------------------------------------- again

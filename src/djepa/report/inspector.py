@@ -1,16 +1,15 @@
 """Single decisions as data for the page: who chose which candidate, and what executing it showed.
 
-Everything is plain JSON. Candidates stand in order of their ID; states are five whole numbers each.
+Everything is plain JSON. Candidates stand in order of their ID; how states are drawn is the world's
+`Sketch`, and a world without one is shown without replays.
 
 Legend: N starts of the bank, K candidates, H horizon, M methods.
 """
 
 import base64
 import io
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -21,14 +20,11 @@ from PIL import Image
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.evidence.ranks import best, check_pools, strict_ranks
-from djepa.worlds.push import CANVAS, PUSHER_RADIUS
-from djepa.worlds.shapes import Shape
-from djepa.worlds.starts import CONTEXT_STRIDE
+from djepa.tasks.task import PLAIN
+from djepa.worlds.sketch import ANGLE, Sketch
 
 Array = npt.NDArray[Any]
-Point = tuple[float, float]
 SIZE = 128  # px of a frame
-ANGLE = 1000  # angles are stored in thousandths of a radian
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +45,12 @@ def inspect(
     costs: Mapping[str, Array],
     methods: Mapping[str, View],
     label: str = "",
+    look: str = PLAIN,
 ) -> dict[str, Any]:
     """Some starts of a bank as the page shows them; `rows` are their positions.
 
     `costs` are (N, K) native costs by geometry. `label` names the kind of pools; without one, the
-    bank's profile does.
+    bank's profile does. Frames have the look in which the geometries saw them.
     """
     if not rows:
         raise DjepaError("Name at least one start to inspect.")
@@ -65,64 +62,36 @@ def inspect(
     views = {name: _Picked.of(bank, name, view, at, ids) for name, view in methods.items()}
     check_pools(ids, **{f"the cost of {name}": torch.from_numpy(c) for name, c in picked.items()})
     starts = []
+    sketch = bank.config.task.sketch(bank.world())
     for n, row in enumerate(at.tolist()):
-        start = _start(bank, row)
+        start = _start(bank, row, sketch, look)
         order = np.argsort(ids[n].numpy())
         start["costs"] = [_numbers(cost[n, order]) for cost in picked.values()]
         start["methods"] = [view.start(n, order) for view in views.values()]
         starts.append(start)
-    shape = bank.world().shape
     return {
         "label": label or bank.config.profile,
         "bank": bank.hash[:12],
         "rule": bank.config.rule,
-        "shape": shape.name,
-        "outline": outline(shape),
-        "canvas": CANVAS,
-        "radius": PUSHER_RADIUS,
+        "shape": bank.config.shape,
+        "side": sketch.side,
+        "parts": [asdict(part) for part in sketch.parts],
+        "pace": sketch.pace,
         "angle": ANGLE,
-        "stride": CONTEXT_STRIDE,
+        "stride": bank.config.task.stride,
         "geometries": list(costs),
         "methods": list(methods),
         "starts": starts,
     }
 
 
-def outline(shape: Shape) -> list[Point]:
-    """The corners of the block in its own frame, once around: its parts without their seams.
-
-    Parts are cut along each other's edges; what two cells share cancels, the rest is the rim.
-    """
-    corners = shape.vertices.reshape(-1, 2)
-    xs, ys = sorted(set(corners[:, 0].tolist())), sorted(set(corners[:, 1].tolist()))
-    edges: Counter[tuple[Point, Point]] = Counter()
-    for x0, x1 in pairwise(xs):
-        for y0, y1 in pairwise(ys):
-            if _covers(shape, (x0 + x1) / 2, (y0 + y1) / 2):
-                ring = ((x0, y0), (x1, y0), (x1, y1), (x0, y1), (x0, y0))
-                edges.update(pairwise(ring))
-    after = {a: b for a, b in edges if (b, a) not in edges}
-    rim = [min(after)]
-    while len(rim) < len(after):
-        rim.append(after[rim[-1]])
-    return [p for i, p in enumerate(rim) if not _straight(rim[i - 1], p, after[p])]
-
-
-def _covers(shape: Shape, x: float, y: float) -> bool:
-    low, high = shape.vertices.min(1), shape.vertices.max(1)  # (P, 2): parts are boxes
-    return bool(((low < (x, y)) & ((x, y) < high)).all(1).any())
-
-
-def _straight(a: Point, b: Point, c: Point) -> bool:
-    return a[0] == b[0] == c[0] or a[1] == b[1] == c[1]
-
-
-def _start(bank: Bank, row: int) -> dict[str, Any]:
+def _start(bank: Bank, row: int, sketch: Sketch, look: str) -> dict[str, Any]:
     """What the bank knows of one start, and all of its executions."""
     known, seen, world = bank.decisions, bank.outcomes, bank.world()
     order = np.argsort(known.candidate_ids[row])
     ran, won = seen.observed[row, order], seen.success[row, order]
-    states = world.execute(known.state[row], known.actions[row, order])  # (K, H + 1, 10)
+    controls = known.actions[row, order]
+    states = world.execute(known.state[row], controls)  # (K, H + 1, S)
     again, _ = world.judge(known.goal[row], states[:, -1])
     if (again != won)[ran].any():
         raise DjepaError(
@@ -130,21 +99,20 @@ def _start(bank: Bank, row: int) -> dict[str, Any]:
             f"made with {bank.manifest['versions']}; install those."
         )
     cost = np.where(ran, seen.cost[row, order], 0.0)
-    frames = world.render(np.concatenate([known.context[row], known.goal[row][None]]), SIZE)
+    frames = _frames(bank, np.concatenate([known.context[row], known.goal[row][None]]), look)
+    drawn = sketch.draw(states, controls).reshape(len(order), -1)
+    aim = sketch.draw(known.goal[row][None], controls[0, :0])[0]
     return {
         "start": int(known.start_ids[row]),
         "identity": bytes(known.identities[row]).hex()[:16],
         "context": [_picture(frame) for frame in frames[:-1]],
         "goal": _picture(frames[-1]),
-        "aim": _whole(known.goal[row]).tolist(),
+        "aim": aim.tolist(),
         "ids": known.candidate_ids[row, order].tolist(),
         "origin": _origins(bank, row, order),
         "success": [int(w) if r else None for w, r in zip(won, ran, strict=True)],
         "task": [t if r else None for t, r in zip(_numbers(cost), ran, strict=True)],
-        "states": [
-            path if r else None
-            for path, r in zip(_whole(states).reshape(len(order), -1).tolist(), ran, strict=True)
-        ],
+        "states": [path if r else None for path, r in zip(drawn.tolist(), ran, strict=True)],
     }
 
 
@@ -158,10 +126,11 @@ def _origins(bank: Bank, row: int, order: Array) -> list[str]:
     return [f"{f} · {name}" if name else f for f, name in zip(families, names, strict=True)]
 
 
-def _whole(states: Array) -> npt.NDArray[np.int64]:
-    """(..., 10) states -> (..., 5): pusher x y, block x y, angle in thousandths."""
-    poses = np.asarray(states, np.float64)[..., :5] * (1, 1, 1, 1, ANGLE)
-    return np.asarray(np.rint(poses).astype(np.int64))
+def _frames(bank: Bank, states: Array, look: str) -> Array:
+    """(T, S) states as they are seen: (T, SIZE, SIZE, 3)."""
+    if look == PLAIN:
+        return np.asarray(bank.world().render(states, SIZE))
+    return np.asarray(bank.scene(look).observe(torch.from_numpy(states), SIZE)[0].numpy())
 
 
 def _picture(frame: Array) -> str:

@@ -129,11 +129,16 @@ def write_case_report(study: "CaseStudy") -> None:
             Section("Every number", (), tuple(_shown(table) for table in tables)),
             Section("Figures", (), (), tuple(figures)),
         ),
-        inspector=None,
+        inspector=_inspected(study) or None,
         footer=f"djepa study {design.name} --preset {study.preset} --seed {study.place.seed}. "
         f"Banks: {banks}. Success rule: {next(iter(rows.values()))[0].rule}.",
     )
     write_page(study.out / "report.html", page)
+
+
+def _inspected(study: "CaseStudy") -> list[dict[str, Any]]:
+    files = [study.out / "inspector" / f"{c.name}.json" for c in study.cases("confirmation")]
+    return [json.loads(file.read_text()) for file in files if file.exists()]
 
 
 def _headlines(design: "Design", rows: Mapping[str, Sequence[Row]]) -> Iterable[Headline]:

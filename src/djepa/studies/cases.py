@@ -4,6 +4,7 @@
       study.json            what it is; another study's folder is refused
       banks/ROLE/NAME       fit, calibration and confirmation starts
       fits/GROUP/           fusions and alignments
+      inspector/CASE.json   single decisions, for the page
       rows/CASE.csv.gz      one row per method and start; tables are made from these alone
       measures.json         what else the study measures
       tables/ figures/ report.html
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from djepa.align.fit import Alignment
@@ -38,6 +40,7 @@ from djepa.models.weights import load_geometry, weights_hash
 from djepa.rollout.execute import CollectConfig
 from djepa.seeds import generator
 from djepa.studies.decisions import rows_of
+from djepa.studies.inspection import Plan, inspection
 from djepa.studies.populations import Place
 from djepa.studies.stages import Say, Stage, claim
 from djepa.tasks.task import PLAIN
@@ -90,6 +93,12 @@ class Design:
     measure: Callable[["CaseStudy", Say], dict[str, Any]] | None = None
     figures: Callable[["CaseStudy"], list[Path]] | None = None
     ours: str = "D-JEPA"
+
+    @property
+    def plan(self) -> Plan:
+        """Which single decisions the page shows."""
+        others = [name for name in self.against if name not in ("mixture", self.first)]
+        return Plan((*others, "relational", self.ours), (self.ours, others[0]), (3, 1, 1))
 
     def units(self) -> dict[str, list[str]]:
         """What a verdict is said of, name -> cases: each group, or each case."""
@@ -246,6 +255,10 @@ class CaseStudy:
             of = (self.design.name, mixed(test), case.rule)
             rows = rows_of(choices, test, bank, case.name, hashes, *of)
             write_rows(self.out / "rows" / f"{case.name}.csv.gz", rows)
+            if not case.rule:  # another rule judges the same executions
+                label, matters = case.name, np.array(mixed(test))
+                held = inspection(bank, test, choices, matters, label, self.design.plan, case.look)
+                keep(self.out / "inspector" / f"{case.name}.json", held)
             say(f"  {case.name}: {len(test.evidence)} starts")
 
     def _hashes(self, group: str) -> dict[str, str]:

@@ -30,7 +30,7 @@ from djepa.evaluate.rows import write_rows
 from djepa.evidence.evidence import Evidence
 from djepa.files import to_json, write_atomically
 from djepa.rollout.engine import Engine
-from djepa.studies.decisions import decide_all, rows_of, yardsticks
+from djepa.studies.decisions import decide_all, eligible, rows_of, yardsticks
 from djepa.studies.deployment import deployment
 from djepa.studies.inspection import inspection
 from djepa.studies.measures import SEEDS, budgets, learning_curve, lifting
@@ -212,7 +212,8 @@ class Study:
         if pools == "reference":
             _keep(out / "deployment.json", deployment(self.place, suite, bank, self.sizes.repeats))
         rulers = yardsticks(bank, test, self.place.device)
-        _keep(out / "inspector" / f"{pools}.json", inspection(bank, test, choices, pools))
+        matters = eligible(test).cpu().numpy()
+        _keep(out / "inspector" / f"{pools}.json", inspection(bank, test, choices, matters, pools))
         write_rows(
             out / "rows" / f"{pools}.csv.gz",
             rows_of({**choices, **rulers}, test, bank, pools, hashes),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from djepa.errors import unknown_name
 from djepa.pools.control import PoolSpec
 from djepa.pools.granular import granular_pool
@@ -11,8 +13,9 @@ from djepa.seeds import generator
 from djepa.tasks.task import Task
 from djepa.worlds.behaviours import Controls
 from djepa.worlds.chamfer import RULES
-from djepa.worlds.granular import GranularWorld, grain_radius
+from djepa.worlds.granular import VIEW, GranularWorld, grain_radius, places
 from djepa.worlds.granular_behaviours import BEHAVIOURS, Explorer
+from djepa.worlds.granular_space import BOARD
 from djepa.worlds.granular_starts import (
     CONTEXT_STRIDE,
     DROPS,
@@ -21,6 +24,7 @@ from djepa.worlds.granular_starts import (
     draw_start,
     initial_state,
 )
+from djepa.worlds.sketch import Array, Part, Sketch, whole
 from djepa.worlds.starts import Start
 
 if TYPE_CHECKING:
@@ -73,6 +77,26 @@ def _turned(points: Tensor, quarters: int) -> Tensor:
     return points
 
 
+def _sketch(world: GranularWorld) -> Sketch:
+    """Every grain, then the push that led here, in thousandths of a unit."""
+    n = world.particles
+
+    def on_table(points: Array) -> Array:
+        return whole(1000 * (points + VIEW))
+
+    def draw(states: Array, controls: Array) -> Array:
+        lead = states.shape[:-2]
+        pushes = np.concatenate([np.zeros((*lead, 1, 4)), controls], axis=-2)
+        grains = places(states).reshape(*states.shape[:-1], 2 * n)
+        return np.concatenate([on_table(grains), on_table(pushes)], axis=-1)
+
+    parts = (
+        Part("disc", "grains", "block", (0, 1), 1000 * world.radius, many=n),
+        Part("board", "board", "pusher", tuple(range(2 * n, 2 * n + 4)), 500 * BOARD),
+    )
+    return Sketch(2000 * VIEW, parts, draw, pace=1.0)
+
+
 TASK = Task(
     name=GranularWorld.name,
     version=GranularWorld.version,
@@ -93,4 +117,5 @@ TASK = Task(
     observe=_observe,
     looks=tuple(TURNS),
     controls=_controls,
+    sketch=_sketch,
 )

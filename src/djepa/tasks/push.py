@@ -9,9 +9,11 @@ import numpy as np
 from djepa.pools.control import CONTROL_PROFILES, PoolSpec, pool_around
 from djepa.tasks.task import Task
 from djepa.worlds.behaviours import BEHAVIOURS, Controls, Explorer
-from djepa.worlds.push import ACTION_SCALE, PushWorld
+from djepa.worlds.outline import outline
+from djepa.worlds.push import ACTION_SCALE, CANVAS, PUSHER_RADIUS, PushWorld
 from djepa.worlds.rules import RULES
 from djepa.worlds.shapes import SHAPES
+from djepa.worlds.sketch import ANGLE, Part, Sketch, whole
 from djepa.worlds.starts import DROPS, Start, draw_start, initial_state
 
 if TYPE_CHECKING:
@@ -51,6 +53,16 @@ def _observe(shape: str, states: Tensor, image: int, look: str) -> tuple[Tensor,
     return draw_look(get_shape(shape), states, image, look), felt
 
 
+def _sketch(world: PushWorld) -> Sketch:
+    """Pusher x y, block x y, angle."""
+    parts = (
+        Part("polygon", "block", "block", (2, 3, 4), corners=tuple(outline(world.shape))),
+        Part("disc", "pusher", "pusher", (0, 1), PUSHER_RADIUS, trail=True),
+    )
+    return Sketch(CANVAS, parts, lambda states, controls: whole(states[..., :5] * _UNITS))
+
+
+_UNITS = (1, 1, 1, 1, ANGLE)
 TASK = Task(
     name=PushWorld.name,
     version=PushWorld.version,
@@ -70,4 +82,5 @@ TASK = Task(
     pool=_pool,
     observe=_observe,
     looks=LOOKS,
+    sketch=_sketch,
 )

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from djepa.errors import unknown_name
 from djepa.pools.control import CONTROL_PROFILES, PoolSpec, pool_around
 from djepa.tasks.task import Task
 from djepa.worlds.behaviours import Controls
-from djepa.worlds.reacher import RULES, ReacherWorld
+from djepa.worlds.reacher import RULES, ReacherWorld, joints
 from djepa.worlds.reacher_behaviours import BEHAVIOURS, Explorer
 from djepa.worlds.reacher_starts import DROPS, draw_start, initial_state
+from djepa.worlds.sketch import Array, Part, Sketch, whole
 from djepa.worlds.starts import Start
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
     from djepa.pools import Pool
 
+MIDDLE = 310.0  # of the table, in mm
 SHAPES = {"arm": 2, "arm-fast": 1}  # integrations that a control holds: 0.04 s, 0.02 s
 
 
@@ -38,6 +42,21 @@ def _observe(shape: str, states: Tensor, image: int, look: str) -> tuple[Tensor,
     return draw_reacher(states, image), states.float()
 
 
+def _sketch(world: ReacherWorld) -> Sketch:
+    """Shoulder, wrist and finger in mm, as the camera sees them: y up."""
+
+    def draw(states: Array, controls: Array) -> Array:
+        points = np.concatenate([np.zeros((*states.shape[:-1], 1, 2)), joints(states)], axis=-2)
+        return whole(MIDDLE + 1000 * points * (1, -1)).reshape(*states.shape[:-1], 6)
+
+    parts = (
+        Part("bar", "arm", "block", (0, 1, 2, 3), 10),
+        Part("bar", "arm", "block", (2, 3, 4, 5), 10),
+        Part("disc", "finger", "pusher", (4, 5), 10, trail=True),
+    )
+    return Sketch(2 * MIDDLE, parts, draw)
+
+
 TASK = Task(
     name=ReacherWorld.name,
     version=ReacherWorld.version,
@@ -56,4 +75,5 @@ TASK = Task(
     draw_start=draw_start,
     pool=_pool,
     observe=_observe,
+    sketch=_sketch,
 )

@@ -20,6 +20,7 @@ import numpy as np
 from djepa.errors import DjepaError, unknown_name
 from djepa.worlds.behaviours import Behaviour, Controls
 from djepa.worlds.protocol import Floats
+from djepa.worlds.sketch import Sketch, no_sketch
 from djepa.worlds.starts import Start
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Task:
     observe: Callable[[str, Tensor, int, str], tuple[Tensor, Tensor]]  # shape, states, side, look
     looks: tuple[str, ...] = (PLAIN,)  # ways of seeing it
     controls: Callable[[Tensor, str], Tensor] | None = None  # as a look shows them, if it does
+    sketch: Callable[[Any], Sketch] = no_sketch  # world -> how a page draws its states
 
     def __post_init__(self) -> None:
         if "replay" not in self.drops:

@@ -57,6 +57,7 @@
     bad: { word: "failure", sign: "✕" },
     none: { word: "not executed", sign: "?" },
   };
+  const ago = (controls) => `${controls} control${controls === 1 ? "" : "s"} ago`;
   const kindOf = (success) => (success === null ? "none" : success ? "good" : "bad");
 
   /** Decimals that show four digits of the largest of these numbers. */
@@ -95,33 +96,62 @@
       return getComputedStyle(probe).color;
     };
 
-    function at(states, time) {
-      const before = Math.min(Math.floor(time), states.length / 5 - 1);
-      const after = Math.min(before + 1, states.length / 5 - 1);
-      const part = time - before;
-      return [0, 1, 2, 3, 4].map(
-        (k) => states[5 * before + k] * (1 - part) + states[5 * after + k] * part,
-      );
+    /** The V numbers of a state at a time between two, and those of the state it leads to. */
+    function at(pool, states, time) {
+      const last = states.length / pool.width - 1;
+      const before = Math.min(Math.floor(time), last);
+      const after = Math.min(Math.ceil(time), last);
+      const share = time - before;
+      const [from, to] = [before, after].map((t) => states.slice(pool.width * t, pool.width * (t + 1)));
+      const pose = from.map((value, k) => value * (1 - share) + to[k] * share);
+      return { pose, to, share: time === before ? 1 : share };
     }
 
-    function trace(pen, pool, pose) {
-      const [c, s] = [Math.cos(pose[4] / pool.angle), Math.sin(pose[4] / pool.angle)];
+    /** The path of a body; a bar is a line, to be drawn as thick as it is. */
+    function trace(pen, pool, body, pose) {
+      const [x, y, a, b] = body.at.map((k) => pose[k]);
       pen.beginPath();
-      for (const [x, y] of pool.outline) {
-        pen.lineTo(pose[2] + c * x - s * y, pose[3] + s * x + c * y);
+      if (body.kind === "polygon") {
+        const [c, s] = [Math.cos(a / pool.angle), Math.sin(a / pool.angle)];
+        for (const [u, v] of body.corners) pen.lineTo(x + c * u - s * v, y + s * u + c * v);
+        pen.closePath();
+      } else if (body.kind === "disc") {
+        for (let i = 0; i < body.many; i += 1) {
+          const [u, v] = [pose[body.at[0] + 2 * i], pose[body.at[1] + 2 * i]];
+          pen.moveTo(u + body.size, v);
+          pen.arc(u, v, body.size, 0, 2 * Math.PI);
+        }
+      } else if (body.kind === "bar") {
+        const [u, v] = [x - a, y - b].map((d) => (d * body.size) / Math.max(1e-9, Math.hypot(x - a, y - b)));
+        const angle = Math.atan2(v, u);
+        pen.arc(x, y, body.size, angle - Math.PI / 2, angle + Math.PI / 2);
+        pen.arc(a, b, body.size, angle + Math.PI / 2, angle - Math.PI / 2);
+        pen.closePath();
       }
-      pen.closePath();
     }
 
-    function disc(pen, pool, pose) {
-      pen.beginPath();
-      pen.arc(pose[0], pose[1], pool.radius, 0, 2 * Math.PI);
+    /** The way of a push, and the board across it, as far as it has come. */
+    function board(pen, body, now, time, pixel) {
+      const [x, y, a, b] = body.at.map((k) => now.to[k]);
+      const far = Math.hypot(a - x, b - y);
+      if (!time || far < 1e-9) return;
+      const [u, v] = [x + (a - x) * now.share, y + (b - y) * now.share];
+      const [side, up] = [(-(b - y) / far) * body.size, ((a - x) / far) * body.size];
+      for (const [wide, p, q, r, s] of [[1.5, x, y, u, v], [4, u - side, v - up, u + side, v + up]]) {
+        pen.beginPath();
+        pen.moveTo(p, q);
+        pen.lineTo(r, s);
+        pen.lineWidth = wide * pixel;
+        pen.strokeStyle = colour(body.colour);
+        pen.stroke();
+      }
     }
 
-    function trail(pen, states, pose, time, from) {
+    function trail(pen, pool, body, states, pose, time) {
+      const [i, j] = body.at;
       pen.beginPath();
-      for (let t = 0; t <= time; t += 1) pen.lineTo(states[5 * t + from], states[5 * t + from + 1]);
-      pen.lineTo(pose[from], pose[from + 1]);
+      for (let t = 0; t <= time; t += 1) pen.lineTo(states[pool.width * t + i], states[pool.width * t + j]);
+      pen.lineTo(pose[i], pose[j]);
       pen.stroke();
     }
 
@@ -137,17 +167,19 @@
       pen.clearRect(0, 0, side, side);
       pen.setTransform(unit, 0, 0, unit, -part.x * unit, -part.y * unit);
       pen.lineJoin = "round";
+      const solid = pool.parts.filter((body) => body.kind !== "board");
       pen.fillStyle = colour("goal-fill");
-      for (const path of [trace, disc]) {
-        path(pen, pool, aim);
+      for (const body of solid) {
+        trace(pen, pool, body, aim);
         pen.fill();
       }
       if (states) bodies(pen, pool, states, time, pixel);
-      pen.lineWidth = 2 * pixel;
       pen.strokeStyle = colour("goal");
-      pen.setLineDash([5 * pixel, 4 * pixel]);
-      for (const path of [trace, disc]) {
-        path(pen, pool, aim);
+      for (const body of solid) {
+        const single = body.many === 1;
+        pen.lineWidth = (single ? 2 : 1) * pixel;
+        pen.setLineDash(single ? [5 * pixel, 4 * pixel] : []);
+        trace(pen, pool, body, aim);
         pen.stroke();
       }
       pen.setLineDash([]);
@@ -159,22 +191,27 @@
     }
 
     function bodies(pen, pool, states, time, pixel) {
-      const pose = at(states, time);
-      trace(pen, pool, at(states, 0));
+      const now = at(pool, states, time);
       pen.lineWidth = pixel;
       pen.strokeStyle = colour("firm");
-      pen.stroke();
-      trace(pen, pool, pose);
-      pen.fillStyle = colour("block");
-      pen.globalAlpha = 0.92;
-      pen.fill();
-      pen.globalAlpha = 1;
-      pen.lineWidth = 1.5 * pixel;
-      pen.strokeStyle = colour("pusher");
-      trail(pen, states, pose, time, 0);
-      disc(pen, pool, pose);
-      pen.fillStyle = colour("pusher");
-      pen.fill();
+      for (const body of pool.parts) {
+        if (body.colour !== "block" || body.many > 1) continue;
+        trace(pen, pool, body, at(pool, states, 0).pose);
+        pen.stroke();
+      }
+      for (const body of pool.parts) {
+        if (body.kind === "board") {
+          board(pen, body, now, time, pixel);
+          continue;
+        }
+        pen.lineWidth = 1.5 * pixel;
+        pen.strokeStyle = pen.fillStyle = colour(body.colour);
+        if (body.trail) trail(pen, pool, body, states, now.pose, time);
+        trace(pen, pool, body, now.pose);
+        pen.globalAlpha = body.colour === "block" ? 0.92 : 1;
+        pen.fill();
+        pen.globalAlpha = 1;
+      }
     }
 
     return { canvas, draw };
@@ -182,24 +219,31 @@
 
   /** The smallest square part of the table that holds these paths, and its middle if they are short. */
   function partOf(pool, paths) {
-    const reach = Math.max(...pool.outline.map(([x, y]) => Math.hypot(x, y)));
     const [low, high] = [[Infinity, Infinity], [-Infinity, -Infinity]];
-    const take = (value, axis, room) => {
-      low[axis] = Math.min(low[axis], value - room);
-      high[axis] = Math.max(high[axis], value + room);
-    };
+    const reach = new Map(); // number -> how far the body that it places sticks out
+    for (const body of pool.parts) {
+      if (body.kind === "board") continue; // it comes from anywhere
+      const room = body.kind === "polygon" ? Math.max(...body.corners.map(([x, y]) => Math.hypot(x, y)))
+        : body.size + 0.01 * pool.side;
+      for (let i = 0; i < body.many; i += 1) {
+        const places = body.kind === "polygon" ? body.at.slice(0, 2) : body.at;
+        places.forEach((k, n) => reach.set(k + 2 * i, [n % 2, room]));
+      }
+    }
     for (const path of paths) {
       path.forEach((value, k) => {
-        const which = k % 5; // pusher x y, block x y, angle
-        if (which < 4) take(value, which % 2, which < 2 ? pool.radius + 6 : reach);
+        const [axis, room] = reach.get(k % pool.width) ?? [];
+        if (axis === undefined) return;
+        low[axis] = Math.min(low[axis], value - room);
+        high[axis] = Math.max(high[axis], value + room);
       });
     }
     for (const axis of [0, 1]) {
       low[axis] = Math.max(0, low[axis]);
-      high[axis] = Math.min(pool.canvas, high[axis]);
+      high[axis] = Math.min(pool.side, high[axis]);
     }
-    const side = Math.min(pool.canvas, Math.max(240, high[0] - low[0], high[1] - low[1]));
-    const [x, y] = [0, 1].map((axis) => Math.min(pool.canvas - side, Math.max(0, (low[axis] + high[axis] - side) / 2)));
+    const side = Math.min(pool.side, Math.max(0.47 * pool.side, high[0] - low[0], high[1] - low[1]));
+    const [x, y] = [0, 1].map((axis) => Math.min(pool.side - side, Math.max(0, (low[axis] + high[axis] - side) / 2)));
     return { x, y, side };
   }
 
@@ -212,7 +256,8 @@
     const pool = () => pools[view.pool];
     const start = () => pool().starts[view.start];
     const index = (id) => start().ids.indexOf(id);
-    const steps = () => start().states.find((s) => s !== null)?.length / 5 - 1 || 0;
+    const steps = () => start().states.find((s) => s !== null)?.length / pool().width - 1 || 0;
+    for (const p of pools) p.width = p.starts[0].aim.length;
 
     const left = screen("Replay of the choice to compare with");
     const right = screen("Replay of the selected candidate");
@@ -238,7 +283,7 @@
       found.next = button("›", "Next start", () => changeStart(view.start + 1));
       const key = (name) => el("kbd", {}, name);
       found.parts.push(el("div", { class: "bar" },
-        el("label", {}, "Pools", found.pools),
+        el("label", {}, "Case", found.pools),
         el("div", { class: "step" }, found.previous, el("label", {}, "Start", found.starts), found.next),
         el("p", { class: "keys" }, key("↑"), " ", key("↓"), " candidate  ", key("←"), " ", key("→"),
           " start  ", key("space"), " play")));
@@ -277,13 +322,13 @@
       } });
       found.clock = el("output");
       found.facts = el("div", { class: "facts panel" });
-      const legend = el("ul", { class: "legend" });
-      for (const name of ["block", "pusher", "goal", "trail"]) legend.append(el("li", { class: name }, name));
-      found.parts.push(el("div", { class: "scene" },
+      found.legend = el("ul", { class: "legend" });
+      found.scene = el("div", { class: "scene" },
         el("div", { class: "panel" }, el("h3", {}, "Executed from the same restored state"),
           el("div", { class: "stage" }, found.left.box, found.right.box,
-            el("div", { class: "play" }, found.play, found.time, found.clock)), legend),
-        found.facts));
+            el("div", { class: "play" }, found.play, found.time, found.clock)), found.legend),
+        found.facts);
+      found.parts.push(found.scene);
     }
 
     // Choosing.
@@ -294,8 +339,18 @@
       const first = Math.max(0, start0().methods.findIndex((m) => m.before !== null));
       view.sort = { column: `rank ${first}`, down: false };
       view.against = start0().methods[first]?.before === null ? `choice ${first}` : `base ${first}`;
+      legend();
       ui.starts.replaceChildren(...pool().starts.map((s) => el("option", {}, `${s.start} · ${s.identity.slice(0, 8)}`)));
       changeStart(0);
+    }
+
+    /** What is drawn; of a world that does not say how, only numbers are shown. */
+    function legend() {
+      const names = new Map(pool().parts.map((body) => [body.name, body.colour]));
+      names.set("goal", "goal");
+      if (pool().parts.some((body) => body.trail)) names.set("trail", "trail");
+      ui.legend.replaceChildren(...[...names].map(([name, kind]) => el("li", { class: kind }, name)));
+      ui.scene.firstChild.hidden = !pool().parts.length;
     }
 
     function start0() {
@@ -395,7 +450,7 @@
       const one = (source, words, kind) => el("figure", { class: kind },
         el("img", { src: source, alt: `Frame: ${words}`, width: 128, height: 128 }), el("figcaption", {}, words));
       ui.frames.replaceChildren(
-        ...s.context.map((f, i) => one(f, i === last ? "now" : `${(last - i) * pool().stride} controls ago`, "")),
+        ...s.context.map((f, i) => one(f, i === last ? "now" : ago((last - i) * pool().stride), "")),
         one(s.goal, "goal", "aim"));
     }
 
@@ -548,7 +603,7 @@
       ui.time.setAttribute("aria-valuetext", `control ${Math.floor(view.time)} of ${steps()}`);
     }
 
-    /** Ten controls a second, both executions by the same clock. */
+    /** So many controls a second, both executions by the same clock. */
     function play(on) {
       if (on && view.time >= steps()) view.time = 0;
       const begun = on && !view.playing;
@@ -559,7 +614,7 @@
       let last = performance.now();
       const tick = (now) => {
         if (!view.playing) return;
-        view.time = Math.min(steps(), view.time + (now - last) / 100);
+        view.time = Math.min(steps(), view.time + ((now - last) * pool().pace) / 1000);
         last = now;
         if (view.time >= steps()) play(false);
         else requestAnimationFrame(tick);
