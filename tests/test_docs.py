@@ -16,6 +16,7 @@ from djepa.evaluate.paired import Paired
 from djepa.evaluate.quality import Quality, quality_markdown
 from djepa.evaluate.rows import successes
 from djepa.models.weights import SHIPPED, load_geometry, read_card, shipped, weights_hash
+from djepa.report.cases import ALL, pair_of
 from djepa.report.results import gap_closed
 from djepa.report.tables import to_markdown
 from djepa.studies.case_pages import case_tables, rows_in
@@ -431,6 +432,48 @@ def test_other_worlds_are_what_their_rows_say(name: str) -> None:
 
 
 def test_the_readme_says_what_the_other_studies_found() -> None:
-    folders = {name: ROOT / f"docs/results/{name}-paper" for name in DESIGNS}
+    """One table over the large runs, in both places."""
+    folders = {name: ROOT / f"docs/results/{name}-large" for name in DESIGNS}
     table = to_markdown(across_studies(folders)).strip()
-    assert table in (ROOT / "README.md").read_text()
+    for place in ("README.md", "docs/other-worlds.md"):
+        assert table in (ROOT / place).read_text()
+
+
+def large_pair(name: str, ours: str, other: str, unit: str) -> Paired:
+    """Two methods on the starts of a large study, cases that count together as one."""
+    folder, design = ROOT / f"docs/results/{name}-large", DESIGNS[name]()
+    held = json.loads((folder / "study.json").read_text())
+    assert held["weights"] == {w: weights_hash(w)[:12] for w in design.weights}
+    rows = rows_in(folder, [case.name for case in design.cases("confirmation", 1000, 0)])
+    some = {case: rows[case] for case in design.units()[unit]}
+    found = pair_of(some, ours, other, ALL, design.clustered)
+    assert found is not None
+    return found
+
+
+def test_what_is_said_of_the_large_runs_is_in_their_rows() -> None:
+    text = " ".join((ROOT / "docs/other-worlds.md").read_text().split())
+    control, wins = "consensus + fusion", {}
+    for name in DESIGNS:
+        for unit in DESIGNS[name]().units():
+            p = large_pair(name, OURS, control, unit)
+            if p.difference_interval[0] > 0:
+                wins[name, unit] = p.p
+    assert list(wins) == [("reacher", "decoy"), ("shapes", "all decoy"), ("appearance", "all")]
+    assert "p = {:.2g}, {:.2g} and {:.2g}".format(*wins.values()) in text
+
+    def points(p: Paired) -> tuple[float, ...]:
+        return tuple(round(100 * x, 1) for x in (p.difference, *p.difference_interval))
+
+    added = points(large_pair("appearance", OURS, "mixture", "all"))
+    assert "adds {} points to its own mixture ({} to {})".format(*added) in text
+    looks = points(large_pair("appearance", "relational", "fusion", "all"))
+    shapes = points(large_pair("shapes", "relational", "fusion", "all decoy"))
+    assert "changed looks (+{}, {} to {})".format(*looks) in text
+    assert "shapes with decoy pools (+{}, {} to {})".format(*shapes) in text
+    below = [
+        -points(large_pair(name, "relational", control, unit))[0]
+        for name in ("shapes", "appearance")
+        for unit in DESIGNS[name]().units()
+    ]
+    assert f"stays {min(below)} to {max(below)} points below consensus + fusion" in text

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from djepa.evaluate.rows import successes
+from djepa.evaluate.rows import Row, successes
+from djepa.report.cases import ALL, pair_of
 from djepa.report.page import Page, Section, write_page
 from djepa.report.page import Table as Shown
 from djepa.report.tables import Table
@@ -77,11 +78,23 @@ def across_studies(folders: Mapping[str, Path]) -> Table:
             if solved := [successes(rows[case]) for case in cases if case in rows]:
                 hits = {role: np.concatenate([of[m] for of in solved]) for role, m in roles.items()}
                 cells = [f"{100 * hits[role].mean():.1f}" for role in COLUMNS]
+                some = {case: rows[case] for case in cases if case in rows}
+                cells += [_gain(design, some, roles[role]) for role in MIXED]
                 lines.append((name, unit, str(len(hits["oracle"])), *cells))
-    note = "Success, %. native: the first geometry's own choice. Intervals are in the studies."
-    return Table(
-        "studies", "What methods reach", ("study", "case", "starts", *COLUMNS), tuple(lines), note
+    columns = ("study", "case", "starts", *COLUMNS, *(f"D-JEPA over {role}" for role in MIXED))
+    note = (
+        "Success, %; native: the first geometry's own choice. The last two columns: points, with "
+        "95 % intervals from resampling whole starts."
     )
+    return Table("studies", "What methods reach", columns, tuple(lines), note)
+
+
+def _gain(design: "Design", rows: Mapping[str, Sequence[Row]], other: str) -> str:
+    """Ours over another method, of the cases together."""
+    p = pair_of(rows, design.ours, other, ALL, design.clustered)
+    assert p is not None  # every study runs both
+    low, high = (100 * end for end in p.difference_interval)
+    return f"{100 * p.difference:+.1f} ({low:+.1f} to {high:+.1f})"
 
 
 def _found(name: str, folder: Path) -> tuple[str, Sequence[str]]:
