@@ -415,6 +415,23 @@ def test_the_training_seeds_are_as_their_cards_say() -> None:
         assert found["starts"] == 512
 
 
+def test_the_weights_of_other_worlds_are_as_their_cards_say() -> None:
+    table = (ROOT / "docs/geometries.md").read_text()
+    names = ("reacher-lewm", "reacher-tdjepa", "granular-dinowm")
+    found = {name: read_card(name)["metrics"] for name in names}
+    found |= {f"push: {shape}": of for shape, of in read_card("shapes-jepawm")["metrics"].items()}
+    assert len(found) == 7
+    for name, of in found.items():
+        line = next(
+            line for line in table.splitlines() if f"| `{name}` |" in line or f"| {name} |" in line
+        )
+        entry = {"share": of["native"], "wilson95": of["native_interval"]}
+        shares = [f"{100 * of[part]:.1f} %" for part in ("realised", "oracle")]
+        assert line.endswith(" | ".join(["", rate(entry), *shares, ""]).strip()), line
+    minutes = [f"{read_card(name)['recipe']['minutes']:.1f}" for name in (*names, "shapes-jepawm")]
+    assert minutes == ["3.3", "2.9", "4.1", "5.3"]
+
+
 @pytest.mark.parametrize("name", ["reacher", "granular", "shapes", "appearance"])
 def test_other_worlds_are_what_their_rows_say(name: str) -> None:
     """Verdict and tables of a study stand in the page as the rows give them."""
