@@ -82,8 +82,7 @@ def make(split: str, N: int = 64, K: int = 12, D: int = 8, dtype: Any = np.float
         {"lewm": goal, "tdjepa": goal},
     )
     labels = Labels.from_arrays(evidence, success, cost=first - first.min())
-    context = rng.normal(size=(N, 3, D)).astype(dtype)
-    tensors = (torch.from_numpy(x) for x in (context, towards, moved, goal))
+    tensors = (torch.from_numpy(x) for x in (towards, moved, goal))
     return Problem(Population(evidence, labels), Trajectories(*tensors))
 
 
@@ -312,24 +311,21 @@ def test_the_criterions_unit_does_not_change_the_decision(quick: TemporalAlignme
     assert not same(other.head.state_dict().values(), quick.head.state_dict().values())
 
 
-@pytest.mark.parametrize("context", [False, True])
-def test_with_the_learned_distance_of_a_real_model(context: bool) -> None:
+@pytest.mark.parametrize("context", [0, 3])
+def test_with_the_learned_distance_of_a_real_model(context: int) -> None:
     """`TDJEPA.native_cost` is a criterion; its own weights and slopes are left alone."""
     torch.manual_seed(0)
-    model = TDJEPA(TINY).planned_by(PlanningCost(blend=0.0, terminal=0.3))
+    model = TDJEPA(TINY).planned_by(PlanningCost(blend=0.0, terminal=0.3, context=context))
     state = copy.deepcopy(model.state_dict())
-    config = replace(QUICK, context=context)
     fit, cal, test = (make(x, N=24, D=16, dtype=np.float16) for x in ("fit", "cal", "test"))
-    temporal = fit_temporal(fit.population, fit.paths, cal.population, model.native_cost, config)
+    temporal = fit_temporal(fit.population, fit.paths, cal.population, model.native_cost, QUICK)
     assert same(state.values(), model.state_dict().values())
     assert all(parameter.grad is None for parameter in model.parameters())
     moved = temporal.transport(test.evidence, test.paths, model.native_cost)
     assert moved.futures.dtype == torch.float32
     assert 0 < moved.coefficients.abs().max() <= 0.1
-    paths, goal = test.paths, test.paths.goal
-    seen = paths.context[:, None].expand(-1, 12, -1, -1)
-    read = torch.cat([seen, paths.moved], dim=2) if context else paths.moved
-    torch.testing.assert_close(moved.before, model.native_cost(read, goal).detach())
+    paths = test.paths
+    torch.testing.assert_close(moved.before, model.native_cost(paths.moved, paths.goal).detach())
     assert not torch.equal(moved.before, moved.after)
 
 
@@ -428,7 +424,6 @@ def test_trajectories_of_something_else(quick: TemporalAlignment) -> None:
         (replace(t, towards=t.towards[..., :7]), "shapes"),
         (replace(t, towards=t.towards[:, :, :4]), "shapes"),
         (replace(t, moved=t.moved[:, 0]), "shapes"),
-        (replace(t, context=t.context[:, :2]), "shapes"),
         (replace(t, goal=t.goal[:5]), "shapes"),
         (replace(t, towards=t.moved, moved=t.towards), "do not end where"),
         (replace(t, goal=t.goal + 0.1), "do not end where"),

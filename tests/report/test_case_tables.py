@@ -94,7 +94,32 @@ def test_costs_by_hand() -> None:
         (NATIVE, "2.250 (median 0.500)", "1.250 (median 1.250)"),
         (OURS, "0.333 (median 0.000)", ""),
     )
-    assert table.note == "In units of the threshold of push.v1; below 1 is a success."
+    assert table.note == "the threshold of push.v1"
+    paper = {("b", NATIVE): 0.5, ("b", "somebody"): 1.0}
+    table = cost_by_case(held, METHODS, "in rad", 0.05, paper)
+    assert table.columns == ("method", "a", "b", "b, paper")
+    assert table.rows == (
+        (NATIVE, "0.1125 (median 0.0250)", "0.0625 (median 0.0625)", "0.5000"),
+        (OURS, "0.0167 (median 0.0000)", "", ""),
+    )
+
+
+def test_cases_that_count_together_have_a_column() -> None:
+    paper = {("a", NATIVE): 40.0, ("both", NATIVE): 45.0}
+    held = {"a": rows("a", {NATIVE: "1000", OURS: "1110"}), "b": rows("b", {NATIVE: "11"})}
+    table = success_by_case(held, METHODS, paper, {"both": ("a", "b", "never run")})
+    assert table.columns == (
+        "method",
+        "a, 4 starts",
+        "a, paper",
+        "b, 2 starts",
+        "both",
+        "both, paper",
+    )
+    assert [(row[0], row[2], *row[4:]) for row in table.rows] == [
+        (NATIVE, "40.00", "50.0 %", "45.00"),
+        (OURS, "", "75.0 %", ""),
+    ]
 
 
 # --------------------------------------------------------------------------- pairs
@@ -362,8 +387,8 @@ def test_a_verdict_over_looks_is_one_of_whole_starts() -> None:
 def test_tables_of_a_design() -> None:
     names = [table.name for table in case_tables(design("I", "square"), TWO)]
     assert names == ["success", "cost", "paired-d-jepa"]
-    more = {"I": TWO["I"] + rows("I", {"relational": "1111", "log costs": "0000"})}
-    against = (NATIVE, FUSION, "log costs")
+    more = {"I": TWO["I"] + rows("I", {"relational": "1111", "mixture": "0000"})}
+    against = (NATIVE, FUSION, "mixture")
     success, cost, ours, published = case_tables(design("I", against=against), more)
     assert cost.note.startswith("In units of the threshold of push.v1;")
     assert [row[0] for row in ours.rows] == [*against]

@@ -1,11 +1,14 @@
-"""Populations made by hand."""
+"""Populations made by hand, and tiny studies that have run once."""
 
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from case_kit import Finished, Tiny, tiny_design
 
 from djepa.align.labels import Labels
 from djepa.align.methods import Population
@@ -45,3 +48,34 @@ def make_population(
 def population() -> MakePopulation:
     """`make_population`."""
     return make_population
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
+    """Name -> a study that has run once, in a folder of that name. Not to be written to."""
+    made: dict[str, Tiny] = {}
+    root = tmp_path_factory.mktemp("studies")
+    with pytest.MonkeyPatch.context() as patch:
+
+        def make(name: str) -> Tiny:
+            if name not in made:
+                tiny = Tiny(tiny_design(name, patch), root / name)
+                ran = tiny.run()
+                middle = [] if tiny.design.measure is None else ["measure"]
+                first = ["collect", "predict", "fit", "decide"]
+                assert ran == [*first, *middle, "tables", "figures", "page"]
+                made[name] = tiny
+            return made[name]
+
+        yield make
+
+
+@pytest.fixture
+def again(finished: Finished, tmp_path: Path) -> Finished:
+    """Name -> a copy to work on, with all its times."""
+
+    def copy(name: str) -> Tiny:
+        whole = finished(name)
+        return Tiny(whole.design, Path(shutil.copytree(whole.out, tmp_path / name)))
+
+    return copy

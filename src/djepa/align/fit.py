@@ -21,7 +21,7 @@ from djepa.align.objectives import TASK_LOCAL, RelationalLoss
 from djepa.align.operator import OperatorConfig, RelationalOperator
 from djepa.align.risk import Guarantee, risk_controlled
 from djepa.errors import DjepaError, unknown_name
-from djepa.evidence.evidence import Evidence, disjoint
+from djepa.evidence.evidence import Evidence, clusters, disjoint
 from djepa.evidence.fusion import Fusion, fit_fusion, fuse
 from djepa.evidence.logs import LogMixture, fit_logs
 from djepa.evidence.ranks import order, strict_ranks
@@ -46,11 +46,12 @@ class AlignConfig:
     operator: OperatorConfig = field(default_factory=lambda: OperatorConfig(inputs=1))
     loss: RelationalLoss = field(default_factory=RelationalLoss)
     updates: int = 1000
+    epochs: int = 0  # if not 0: so many passes over the fitting starts instead of `updates`
     batch: int = 8
     rate: float = 3e-4
     decay: float = 1e-4
     clip: float = 1.0
-    every: int = 50  # updates between two checkpoints
+    every: int = 50  # updates, or with `epochs` passes, between two checkpoints
     seed: int = 3072
     members: int = 1  # operators whose corrections are averaged
     mode: Mode = "base_minus_refined"
@@ -63,8 +64,8 @@ class AlignConfig:
             raise unknown_name("mixture", self.mixture, get_args(Mixing))
         if self.crowd and self.mixture == "ranks":
             raise DjepaError("A crowd is a voice of a log mixture: set mixture to log.")
-        if self.updates < 0 or min(self.batch, self.every, self.members) < 1:
-            raise DjepaError("batch, every and members are at least 1, updates at least 0.")
+        if min(self.updates, self.epochs) < 0 or min(self.batch, self.every, self.members) < 1:
+            raise DjepaError("batch, every and members are at least 1, updates and epochs 0.")
 
     @property
     def latents(self) -> tuple[str, ...]:
@@ -81,12 +82,15 @@ def task_local(names: Sequence[str]) -> AlignConfig:
     """Three ranks, no directions: the published settings of the shape and appearance tasks.
 
     The fusion is of the first two (visual and proprioceptive), the third is the native joint rank.
+    120 passes, a checkpoint every ten; of equal successes the one whose choices cost least.
     """
     return AlignConfig(
         dense=(),
         ranked=tuple(names),
         base=tuple(names[:2]),
         loss=TASK_LOCAL,
+        epochs=120,
+        every=10,
         batch=16,
         mode="refined_gap",
         grid=True,
@@ -176,8 +180,9 @@ class Alignment:
         known, keys = self._inputs(evidence), []
         for snapshot in self._snapshots:
             self._load(snapshot)
-            gate, hits = self._calibrated(known, evidence.ids, labels)
-            keys.append((hits, -snapshot.trust, -snapshot.update, gate))
+            gate, hits, paid = self._calibrated(known, evidence.ids, labels)
+            then = paid if self.config.grid else snapshot.trust
+            keys.append((hits, -then, -snapshot.update, gate))
         at = max(range(len(keys)), key=lambda i: keys[i][:3])
         self._load(self._snapshots[at])
         self.gate, self._calibrated_on = keys[at][3], evidence
@@ -271,6 +276,7 @@ class Alignment:
     ) -> tuple[float, ...]:
         """Every member sees batches of its own; checkpoints are taken of all at once."""
         c, losses = self.config, []
+        updates, every = self._length(len(ids))
         torch.manual_seed(
             seed_for("dropout", c.seed) % 2**31
         )  # the layers draw from the global one
@@ -278,7 +284,7 @@ class Alignment:
         steps = [
             torch.optim.AdamW(o.parameters(), c.rate, weight_decay=c.decay) for o in self.operators
         ]
-        for update in range(1, c.updates + 1):
+        for update in range(1, updates + 1):
             trust, total = 0.0, 0.0
             for member, (operator, step) in enumerate(zip(self.operators, steps, strict=True)):
                 rows = self._batch(len(ids), update, member)
@@ -293,26 +299,39 @@ class Alignment:
                     raise DjepaError(f"The gradient of update {update} is not finite.")
                 step.step()
                 trust, total = trust + term.item(), total + loss.item()
-            if update % c.every == 0 or update in (1, c.updates):
+            if update % every == 0 or update in (1, updates):
                 self._snapshots.append(Snapshot(update, trust, self._weights()))
                 losses.append(total / c.members)
         return tuple(losses)
 
-    def _batch(self, starts: int, update: int, member: int) -> Tensor:
-        rng = generator("align", self.config.seed, member, update)
-        size = min(self.config.batch, starts)
-        return torch.from_numpy(rng.choice(starts, size, replace=False))
+    def _length(self, starts: int) -> tuple[int, int]:
+        """Updates in all, and between two checkpoints."""
+        c, passes = self.config, -(-starts // self.config.batch)
+        return (c.epochs * passes, c.every * passes) if c.epochs else (c.updates, c.every)
 
-    def _calibrated(self, known: Inputs, ids: Tensor, labels: Labels) -> tuple[Gate, int]:
+    def _batch(self, starts: int, update: int, member: int) -> Tensor:
+        """Positions of a batch: drawn anew, or the next part of this pass's order."""
+        c, size = self.config, min(self.config.batch, starts)
+        if not c.epochs:
+            rng = generator("align", c.seed, member, update)
+            return torch.from_numpy(rng.choice(starts, size, replace=False))
+        turn, part = divmod(update - 1, -(-starts // c.batch))
+        order = generator("align", c.seed, member, "pass", turn).permutation(starts)
+        return torch.from_numpy(order[part * c.batch :][:size])
+
+    def _calibrated(self, known: Inputs, ids: Tensor, labels: Labels) -> tuple[Gate, int, float]:
+        """The gate of a checkpoint; successes and mean cost of what it chooses."""
         c, (base, refined) = self.config, among(labels.observed, *self._scored(known))
         gate = Gate(mode=c.mode, decimals=c.decimals)
         if c.grid:
             cost = labels.cost if labels.cost is not None else (~labels.success).double()
             gate = calibrate_on_grid(gate, base, refined, ids, labels.success, cost)
         else:
-            gate = calibrate(gate, base, refined, ids, labels.success, c.policy, labels.cost)
+            told, same = (labels.success, c.policy, labels.cost), clusters(labels.identities)
+            gate = calibrate(gate, base, refined, ids, *told, same=same)
         chosen = gate.choose(base, refined, ids)[:, None]
-        return gate, int(labels.success.gather(1, chosen).sum())
+        paid = 0.0 if labels.cost is None else float(labels.cost.gather(1, chosen).mean())
+        return gate, int(labels.success.gather(1, chosen).sum()), paid
 
     def _weights(self) -> tuple[dict[str, Tensor], ...]:
         return tuple(copy.deepcopy(operator.state_dict()) for operator in self.operators)

@@ -73,6 +73,7 @@ def calibrate(
     policy: Policy = "permissive",
     cost: Tensor | None = None,
     observed: Tensor | None = None,
+    same: Tensor | None = None,
 ) -> Gate:
     """The threshold with the most successes on calibration starts; the policy settles ties.
 
@@ -80,7 +81,9 @@ def calibrate(
     push); conservative: the smaller mean `cost` of what is chosen, then the larger threshold
     (published for Reacher); preserving: fewer starts that use the aligned choice; careful:
     the same, and "never" unless an exact one-sided sign test of gains against losses is significant
-    at 5 %. Winners are chosen among `observed` candidates.
+    at 5 %; rows with one number in `same` (N,) are one start, and their changes are added up. That
+    level is nominal: the threshold was chosen on the same starts. Winners are chosen among
+    `observed` candidates.
     """
     if policy not in POLICIES:
         raise unknown_name("policy", policy, POLICIES)
@@ -103,7 +106,10 @@ def calibrate(
         wanted = used if policy == "permissive" else -used
     left = thresholds[wanted == wanted.max()]
     chosen = left.min() if policy == "permissive" else left.max()
-    shut = policy == "careful" and not _shown((after - before)[gain > chosen])
+    change = torch.where(gain > chosen, after - before, 0)
+    if same is not None:
+        change = change.new_zeros(len(change)).index_add(0, same.to(change.device), change)
+    shut = policy == "careful" and not _shown(change)
     return Gate(NEVER if shut else chosen.item(), gate.mode, gate.decimals)
 
 

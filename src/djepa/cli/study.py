@@ -46,7 +46,8 @@ class RunStudy:
             raise unknown_name("study", self.study, (*names, "all"))
         if not self.until and find_spec("matplotlib") is None:  # said before the work, not after
             raise MissingExtraError("The figures of a study", "report")
-        if self.study in ("reacher", "all") and find_spec("mujoco") is None:
+        missing = [name for name in ("mujoco", "dm_control") if find_spec(name) is None]
+        if self.study in ("reacher", "all") and missing:
             raise MissingExtraError("The reacher study", "mujoco")
         out = self.out or Path("runs") / self.study
         if self.study != "all":

@@ -36,6 +36,8 @@ class Train:
     """TD-JEPA's planning cost: 1 takes the latent distance, 0 the learned one."""
     terminal: float = 1.0
     """TD-JEPA's planning cost: weight of the last step against the mean of all."""
+    context: int = 0
+    """TD-JEPA's planning cost: context frames that the mean counts beside the predicted ones."""
     minutes: float = 8.0
     """Time for both phases together."""
     joint: float = 0.4

@@ -158,6 +158,12 @@ def join(parts: Sequence[Evidence]) -> Evidence:
     return Evidence(names, ids, first.names, costs, ends, goals)
 
 
+def clusters(identities: Sequence[str]) -> Tensor:
+    """(N,) int64: rows that are one start seen in several looks, `NAME@LOOK`, share a number."""
+    numbers: dict[str, int] = {}
+    return torch.tensor([numbers.setdefault(i.split("@")[0], len(numbers)) for i in identities])
+
+
 def disjoint(**populations: Evidence) -> None:
     """Refuse populations that share a start."""
     owner: dict[str, str] = {}

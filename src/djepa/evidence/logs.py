@@ -24,7 +24,7 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from djepa.errors import DjepaError
-from djepa.evidence.evidence import Evidence
+from djepa.evidence.evidence import Evidence, clusters
 from djepa.evidence.ranks import best, ordinal_ranks
 from djepa.evidence.tokens import consensus, log_ratios
 
@@ -104,7 +104,7 @@ def _fit(
     ranked: bool,
 ) -> LogMixture:
     spoken, ids = voices(evidence, names, crowd, ranked), evidence.ids
-    fold = torch.arange(len(ids), device=ids.device) % FOLDS
+    fold = clusters(evidence.identities).to(ids.device) % FOLDS
 
     def judge(weights: Sequence[float], rows: Tensor) -> int:
         score = mix(spoken[rows], weights).masked_fill(~observed[rows], torch.inf)

@@ -37,7 +37,7 @@ HALF = 2e-3  # evidence and trajectories may be rounded to half precision, one o
 
 @dataclass(frozen=True)
 class TemporalConfig:
-    """The defaults are the published ones, but for `context`. Of `align`, no loss is used."""
+    """The defaults are the published ones. Of `align`, no loss is used."""
 
     align: AlignConfig = REACHER  # its `base` names L, then T
     hidden: int = 32
@@ -45,7 +45,6 @@ class TemporalConfig:
     temperature: float = 0.1  # of scores and costs alike: the criterion keeps its own unit
     pairs: float = 0.25
     preserve: float = 0.02
-    context: bool = False  # the criterion also reads the context, see `Trajectories.cost`
 
     def __post_init__(self) -> None:
         a = self.align
@@ -59,7 +58,6 @@ class TemporalConfig:
 class Trajectories:
     """What both models predict of every step, float16 or float32."""
 
-    context: Tensor  # (N, 3, D) latents of T that lead up to the decision
     towards: Tensor  # (N, K, B, D) futures of L
     moved: Tensor  # (N, K, B, D) futures of T
     goal: Tensor  # (N, D) of T
@@ -71,30 +69,18 @@ class Trajectories:
     def columns(self, positions: Tensor) -> "Trajectories":
         """Of some candidates: (N, K') positions, as for evidence."""
         towards, moved = _take(self.towards, positions), _take(self.moved, positions)
-        return Trajectories(self.context, towards, moved, self.goal)
+        return Trajectories(towards, moved, self.goal)
 
     def to(self, where: str | torch.device | torch.dtype) -> "Trajectories":
         """The same on another device or in another precision."""
         return Trajectories(*(x.to(where) for x in vars(self).values()))
 
-    def cost(self, criterion: Criterion, futures: Tensor, context: bool = False) -> Tensor:
-        """(N, K) what the criterion says of these futures.
-
-        Published: over three context and five future latents. By default futures alone, as for the
-        native costs in the evidence: the context adds the same to all candidates of a start, but
-        the mean over steps has B instead of 3 + B in its denominator, so the last step weighs less.
-        """
-        if context:
-            seen = self.context[:, None].expand(-1, futures.shape[1], -1, -1)
-            futures = torch.cat([seen.to(futures.dtype), futures], dim=2)
-        return criterion(futures, self.goal)
-
     def check(self, evidence: Evidence, L: str, T: str) -> None:
         """Refuse trajectories whose ends and goals are not those of the evidence."""
         shapes, none = [tuple(x.shape) for x in vars(self).values()], torch.empty(0)
-        N, K, B, D = shapes[2] if len(shapes[2]) == 4 else (0, 0, 0, 0)
-        if not B or shapes != [(N, 3, D), (N, K, B, D), (N, K, B, D), (N, D)]:
-            raise DjepaError(f"Context, futures of {L} and {T} and goal have shapes {shapes}.")
+        N, K, B, D = shapes[1] if len(shapes[1]) == 4 else (0, 0, 0, 0)
+        if not B or shapes != [(N, K, B, D), (N, K, B, D), (N, D)]:
+            raise DjepaError(f"Futures of {L} and {T} and goal have shapes {shapes}.")
         held = [evidence.terminals.get(name, none) for name in (L, T)]
         held.append(evidence.goals.get(T, none))
         ours = (self.towards[:, :, -1], self.moved[:, :, -1], self.goal)
@@ -156,7 +142,7 @@ class TemporalAlignment:
         for at in torch.arange(len(known)).split(c.align.batch):
             part = paths.rows(at).to(torch.float32)  # halves would round small movements away
             futures, beta = head(part.moved, part.towards, ranks[at], decision.opened[at])
-            costs = [part.cost(criterion, x, c.context) for x in (part.moved, futures)]
+            costs = [criterion(x, part.goal) for x in (part.moved, futures)]
             parts.append((futures, beta, *costs, ranks[at][..., 2]))
         moved = Transported(*(torch.cat(x) for x in zip(*parts, strict=True)))
         check_values(known.ids, coefficients=moved.coefficients, criterion=moved.after)

@@ -195,7 +195,7 @@ def _loss(
     final = ordinal_ranks(gate.final(*scores), ids)[..., None]
     known = torch.cat([ranks, final], dim=-1)
     futures, _ = head(paths.moved, paths.towards, known, gate.opens(*scores))
-    read = paths.cost(criterion, futures, c.context)
+    read = criterion(futures, paths.goal)
     if not read.requires_grad:
         raise DjepaError("The criterion gives no gradient: call it outside of inference mode.")
     weights = (c.temperature, c.pairs, c.preserve)

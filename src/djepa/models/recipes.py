@@ -45,6 +45,7 @@ class TrainConfig:
     look: str = PLAIN  # what its frames look like
     blend: float = 1.0  # TD-JEPA's planning cost: 1 latent L2, 0 the learned distance
     terminal: float = 1.0  # and the weight of the last step in it
+    context: int = 0  # and the context frames that its mean counts
     minutes: float = 8.0
     joint: float = 0.4  # share of the time for the first phase
     episodes: int = 200_000
@@ -67,6 +68,8 @@ class TrainConfig:
             raise unknown_name("look", self.look, task.looks)
         if not (0 <= self.blend <= 1 and 0 <= self.terminal <= 1):
             raise DjepaError("blend and terminal must lie between 0 and 1.")
+        if self.context < 0:
+            raise DjepaError(f"context counts frames, not {self.context} of them.")
         if self.size not in kind.sizes:
             raise unknown_name("size", self.size, kind.sizes)
         if not (self.minutes > 0 and 0 < self.joint < 1):

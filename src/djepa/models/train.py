@@ -78,7 +78,7 @@ class Trainer:
         sizes = {"actions": self.task.actions, "stride": self.task.stride}
         self.model = build(config.geometry, config.size, **sizes).to(self.device)
         if isinstance(self.model, TDJEPA):
-            self.model.planned_by(PlanningCost(config.blend, config.terminal))
+            self.model.planned_by(PlanningCost(config.blend, config.terminal, config.context))
         for other in config.begin:
             begin_with(self.model, other, self.device)
         self.random = torch.Generator(self.device)

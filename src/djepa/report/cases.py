@@ -18,14 +18,25 @@ ALL = "all"
 Paper = Mapping[tuple[str, str], float]  # (case, method) -> percent
 
 
-def success_by_case(rows: Rows, methods: Sequence[str], paper: Paper) -> Table:
-    """Success of every method in every case, the paper's figure beside it where there is one."""
+def success_by_case(
+    rows: Rows,
+    methods: Sequence[str],
+    paper: Paper,
+    units: Mapping[str, Sequence[str]] | None = None,
+) -> Table:
+    """Success of every method in every case, the paper's figure beside it where there is one.
+
+    `units`: name -> cases that are counted together as well, in columns after theirs.
+    """
     solved = {case: successes(of) for case, of in rows.items()}
     printed = {case for case, _ in paper}
+    together = {unit: [c for c in cases if c in rows] for unit, cases in (units or {}).items()}
     columns = ["method"]
     for case, of in solved.items():
         columns += [f"{case}, {len(next(iter(of.values())))} starts"]
         columns += [f"{case}, paper"] if case in printed else []
+    for unit in together:
+        columns += [unit, *([f"{unit}, paper"] if unit in printed else [])]
     lines = []
     for method in methods:
         cells = []
@@ -33,6 +44,11 @@ def success_by_case(rows: Rows, methods: Sequence[str], paper: Paper) -> Table:
             cells.append(rate_of(of[method]).percent(interval=True) if method in of else "")
             if case in printed:
                 cells.append(_figure(paper.get((case, method))))
+        for unit, cases in together.items():
+            hits = [solved[case][method] for case in cases if method in solved[case]]
+            cells.append(f"{100 * np.concatenate(hits).mean():.1f} %" if hits else "")
+            if unit in printed:
+                cells.append(_figure(paper.get((unit, method))))
         if any(cells):
             lines.append((method, *cells))
     note = "95 % intervals are Wilson's. The paper's figures are of its own starts and weights."
@@ -41,20 +57,27 @@ def success_by_case(rows: Rows, methods: Sequence[str], paper: Paper) -> Table:
     )
 
 
-def cost_by_case(rows: Rows, methods: Sequence[str], unit: str) -> Table:
-    """Mean task cost of what every method chose."""
-    lines = []
+def cost_by_case(
+    rows: Rows, methods: Sequence[str], note: str, factor: float = 1.0, paper: Paper | None = None
+) -> Table:
+    """Mean task cost of what every method chose, times a factor that brings it into a unit."""
+    known, lines, digits = paper or {}, [], 3 if factor == 1 else 4
+    printed = {case for case, _ in known}
+    columns = ["method"]
+    for case in rows:
+        columns += [case, *([f"{case}, paper"] if case in printed else [])]
     for method in methods:
         cells = []
-        for of in rows.values():
-            paid = [row.cost for row in of if row.method == method]
-            cells.append(f"{np.mean(paid):.3f} (median {np.median(paid):.3f})" if paid else "")
+        for case, of in rows.items():
+            paid = [factor * row.cost for row in of if row.method == method]
+            mean, middle = (f"{of(paid):.{digits}f}" if paid else "" for of in (np.mean, np.median))
+            cells.append(f"{mean} (median {middle})" if paid else "")
+            if case in printed:
+                cells.append(_figure(known.get((case, method)), digits))
         if any(cells):
             lines.append((method, *cells))
     title = "Mean task cost of what is chosen"
-    return Table(
-        "cost", title, ("method", *rows), tuple(lines), f"In units of {unit}; below 1 is a success."
-    )
+    return Table("cost", title, tuple(columns), tuple(lines), note)
 
 
 def paired_by_case(
@@ -125,8 +148,8 @@ def _identities(rows: Sequence[Row]) -> list[str]:
     return [known[start] for start in sorted(known)]
 
 
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def _figure(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
 
 
 def _slug(method: str) -> str:

@@ -68,7 +68,6 @@ class CollectConfig:
         if self.behaviour not in (*task.behaviours, MIXED):
             raise unknown_name("behaviour", self.behaviour, (*task.behaviours, MIXED))
         self._check_pool()
-        self.make_world()
 
     def _check_pool(self) -> None:
         if self.horizon % (stride := self.task.stride):

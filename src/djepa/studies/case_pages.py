@@ -48,11 +48,13 @@ def measures(study: "CaseStudy") -> dict[str, Any]:
 
 def case_tables(design: "Design", rows: Mapping[str, Sequence[Row]]) -> list[Table]:
     """Success, cost, and pairs of what matters."""
-    unit = next(iter(rows.values()))[0].rule
+    rule = next(iter(rows.values()))[0].rule
     pooled = design.units() if design.together else {}
+    once = {case: of for case, of in rows.items() if of[0].rule == rule}  # others: the same costs
+    factor, unit = design.unit or (1.0, f"In units of the threshold of {rule}; below 1 is solved.")
     found = [
-        success_by_case(rows, design.methods, design.paper),
-        cost_by_case(rows, design.methods, f"the threshold of {unit}"),
+        success_by_case(rows, design.methods, design.paper, pooled),
+        cost_by_case(once, design.methods, unit, factor, design.paper_cost),
         paired_by_case(rows, design.ours, design.against, design.clustered, pooled),
     ]
     if any(row.method == "relational" for of in rows.values() for row in of):
@@ -131,7 +133,7 @@ def write_case_report(study: "CaseStudy") -> None:
         ),
         inspector=_inspected(study) or None,
         footer=f"djepa study {design.name} --preset {study.preset} --seed {study.place.seed}. "
-        f"Banks: {banks}. Success rule: {next(iter(rows.values()))[0].rule}.",
+        f"Banks: {banks}. Success: {', '.join(dict.fromkeys(of[0].rule for of in rows.values()))}.",
     )
     write_page(study.out / "report.html", page)
 

@@ -17,7 +17,7 @@ Legend: N starts, K candidates.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from djepa.align.store import alignment_hash
 from djepa.align.suite import Recipe, Suite, fit_suite, load_suite, unseen
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
+from djepa.bank.schema import sha256
 from djepa.errors import unknown_name
 from djepa.evaluate.rows import write_rows
 from djepa.evidence.evidence import Evidence
@@ -46,6 +47,7 @@ from djepa.studies.stages import Say, Stage, claim
 from djepa.tasks.task import PLAIN
 
 ROLES = ("fit", "calibration", "confirmation")
+HURRY = 300  # updates of an operator in the preset `quick`
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,8 @@ class Design:
     together: bool = False  # whether cases of one group may be counted together
     clustered: bool = False  # cases share their starts
     paper: Mapping[tuple[str, str], float] = field(default_factory=dict)  # (case, method) -> %
+    paper_cost: Mapping[tuple[str, str], float] = field(default_factory=dict)  # likewise
+    unit: tuple[float, str] | None = None  # what brings costs into a unit, and a note that names it
     first: str = ""  # what the candidate with the smallest ID is called, where it is somebody
     prepare: Callable[["CaseStudy", Say], None] | None = None  # more evidence
     extra: Callable[["CaseStudy", str, Say], Mapping[str, Alignment]] | None = None  # fits by group
@@ -154,6 +158,26 @@ class CaseStudy:
             Stage("figures", drawn, lambda say: draw_cases(self), left),
             Stage("page", page, lambda say: write_case_report(self), (*left, drawn)),
         ]
+
+    @property
+    def recipe(self) -> Recipe:
+        """What is fitted; the preset `quick` stops operators early."""
+        recipe = self.design.recipe
+        if self.preset != "quick":
+            return recipe
+        few = {n: replace(c, updates=min(c.updates, HURRY)) for n, c in recipe.alignments.items()}
+        return Recipe(recipe.mixtures, few)
+
+    def weights(self) -> dict[str, str]:
+        """Hashes of the geometries."""
+        return {name: weights_hash(name)[:12] for name in self.design.weights}
+
+    def card(self, group: str, **more: str) -> dict[str, Any]:
+        """What a fit of a group was made of: banks and geometries, by hash."""
+        fitted = [(role, c) for role in ROLES[:2] for c in self.cases(role) if c.group == group]
+        banks = {f"{role}/{case.folder}": self.bank(role, case).hash[:12] for role, case in fitted}
+        of = {"study": self.design.name, "preset": self.preset, "group": group, **more}
+        return {**of, "banks": banks, "weights": self.weights()}
 
     def bank(self, role: str, case: Case) -> Bank:
         """The bank of a case."""
@@ -232,14 +256,13 @@ class CaseStudy:
                 )
                 for role in ROLES[:2]
             ]
-            card = {"study": self.design.name, "preset": self.preset, "group": group}
             fit_suite(
                 self.place.fits(group),
                 parts[0],
                 parts[1],
-                card,
+                self.card(group),
                 lambda line: say(f"  fitting {line}"),
-                recipe=self.design.recipe,
+                recipe=self.recipe,
             )
             if self.design.extra is not None:
                 self.design.extra(self, group, say)
@@ -254,11 +277,11 @@ class CaseStudy:
             hashes = self._hashes(case.group)
             of = (self.design.name, mixed(test), case.rule)
             rows = rows_of(choices, test, bank, case.name, hashes, *of)
-            write_rows(self.out / "rows" / f"{case.name}.csv.gz", rows)
             if not case.rule:  # another rule judges the same executions
                 label, matters = case.name, np.array(mixed(test))
                 held = inspection(bank, test, choices, matters, label, self.design.plan, case.look)
                 keep(self.out / "inspector" / f"{case.name}.json", held)
+            write_rows(self.out / "rows" / f"{case.name}.csv.gz", rows)
             say(f"  {case.name}: {len(test.evidence)} starts")
 
     def _hashes(self, group: str) -> dict[str, str]:
@@ -278,10 +301,13 @@ def new_case_study(design: Design, place: Place, preset: str) -> CaseStudy:
     """A study of a preset, its folder claimed."""
     if preset not in design.sizes:
         raise unknown_name("preset", preset, design.sizes)
-    weights = {name: weights_hash(name)[:12] for name in design.weights}
-    head = {"study": design.name, "preset": preset, "seed": place.seed, "weights": weights}
-    claim(place.out, {**head, "sizes": list(design.sizes[preset])})
-    return CaseStudy(design, place, preset)
+    study = CaseStudy(design, place, preset)
+    head = {"study": design.name, "preset": preset, "seed": place.seed, "weights": study.weights()}
+    splits = {role: study.cases(role)[0].bank.split for role in ROLES}
+    recipe = sha256(to_json(asdict(study.recipe)).encode())[:12]
+    sizes = list(design.sizes[preset])
+    claim(place.out, {**head, "sizes": sizes, "splits": splits, "recipe": recipe})
+    return study
 
 
 def bounds(test: Population, bank: Bank) -> dict[str, Choice]:

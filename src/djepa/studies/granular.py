@@ -70,18 +70,17 @@ def _measure(study: CaseStudy, say: Say) -> dict[str, Any]:
     """The same methods fitted on all candidates: what sparse supervision costs."""
     dense = replace(study, design=replace(study.design, sparse=0))
     parts = [dense.population(role, dense.cases(role)[0]) for role in ROLES[:2]]
-    card = {"study": "granular", "preset": study.preset, "labels": "dense"}
-    folder = study.out / "fits" / "dense"
+    card, folder = study.card("all", labels="dense"), study.out / "fits" / "dense"
 
     def told(line: str) -> None:
         say(f"  dense: {line}")
 
-    suite = fit_suite(folder, parts[0], parts[1], card, told, recipe=RECIPE)
-    rows = []
+    suite = fit_suite(folder, parts[0], parts[1], card, told, recipe=study.recipe)
+    rows, choosers = [], study.choosers("all")
     for case in study.cases("confirmation"):
         test = study.population("confirmation", case)
-        for name in RECIPE.alignments:
-            few = successes({name: study.choosers("all")[name]}, test)[name]
+        for name in study.recipe.alignments:
+            few = successes({name: choosers[name]}, test)[name]
             many = successes({name: aligned(suite.alignments[name])}, test)[name]
             rows.append([case.name, name, *(_said(x) for x in (few, many))])
         rows += _mixtures(study, suite.mixtures, test, case.name)
@@ -193,6 +192,8 @@ GRANULAR = Design(
         ("strict", "native"): 7.81,
         ("strict", "relational"): 18.75,
     },
+    paper_cost={("main", "native"): 0.341, ("main", "relational"): 0.358},
+    unit=(MAIN, "Chamfer distance in table units; both rules judge the same one."),
     prepare=_look_round,
     measure=_measure,
     figures=_figures,

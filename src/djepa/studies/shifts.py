@@ -8,6 +8,7 @@ Shapes: fitted on T, L, Z and +, confirmed on I, small T and square. Appearance:
 seven looks of the same starts, confirmed on all seven looks of others.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +66,14 @@ PAPER_LOOKS = {
     FUSION: (70.0, 76.0, 72.0, 74.0, 30.0, 56.0, 62.0),
     "relational": (78.0, 82.0, 82.0, 82.0, 54.0, 60.0, 74.0),
 }
+
+
+def _printed(
+    of: Mapping[str, Sequence[float]], cases: Sequence[str], together: str
+) -> dict[tuple[str, str], float]:
+    """The paper's figures, and its mean over cases."""
+    by_case = {(c, m): x for m, xs in of.items() for c, x in zip(cases, xs, strict=True)}
+    return by_case | {(together, method): sum(xs) / len(xs) for method, xs in of.items()}
 
 
 def _evidence(bank: Bank, look: str) -> Evidence:
@@ -143,11 +152,7 @@ SHAPES = Design(
     against=("native", FUSION, CONTROL, "mixture"),
     summary=True,
     together=True,
-    paper={
-        (case, method): value
-        for method, values in PAPER_SHAPES.items()
-        for case, value in zip(UNSEEN, values, strict=True)
-    },
+    paper=_printed(PAPER_SHAPES, UNSEEN, "all published"),
     figures=_net_gains,
 )
 APPEARANCE = replace(
@@ -165,10 +170,6 @@ APPEARANCE = replace(
     sizes={"quick": (12, 6, 10), "paper": (126, 63, 50), "large": (512, 128, 512)},
     cases=_look_cases,
     clustered=True,
-    paper={
-        (case, method): value
-        for method, values in PAPER_LOOKS.items()
-        for case, value in zip(CONDITIONS, values, strict=True)
-    },
+    paper=_printed(PAPER_LOOKS, CONDITIONS, "all"),
     figures=_look_figures,
 )

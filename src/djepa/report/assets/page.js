@@ -107,7 +107,7 @@
       return { pose, to, share: time === before ? 1 : share };
     }
 
-    /** The path of a body; a bar is a line, to be drawn as thick as it is. */
+    /** The path of a body; a bar has round ends. */
     function trace(pen, pool, body, pose) {
       const [x, y, a, b] = body.at.map((k) => pose[k]);
       pen.beginPath();
@@ -122,8 +122,7 @@
           pen.arc(u, v, body.size, 0, 2 * Math.PI);
         }
       } else if (body.kind === "bar") {
-        const [u, v] = [x - a, y - b].map((d) => (d * body.size) / Math.max(1e-9, Math.hypot(x - a, y - b)));
-        const angle = Math.atan2(v, u);
+        const angle = Math.atan2(y - b, x - a);
         pen.arc(x, y, body.size, angle - Math.PI / 2, angle + Math.PI / 2);
         pen.arc(a, b, body.size, angle + Math.PI / 2, angle - Math.PI / 2);
         pen.closePath();
