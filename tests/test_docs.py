@@ -19,7 +19,7 @@ from djepa.models.weights import SHIPPED, load_geometry, read_card, shipped, wei
 from djepa.report.cases import ALL, pair_of
 from djepa.report.results import gap_closed
 from djepa.report.tables import to_markdown
-from djepa.studies.case_pages import case_tables, rows_in
+from djepa.studies.case_pages import case_tables, measured_tables, rows_in
 from djepa.studies.case_pages import verdict as verdict_of_cases
 from djepa.studies.index import DESIGNS, across_studies
 from djepa.studies.pages import against, verdict
@@ -444,7 +444,9 @@ def test_other_worlds_are_what_their_rows_say(name: str) -> None:
     block = said.split(f"<!-- {name} -->\n")[1].split(f"<!-- /{name} -->")[0]
     for line in verdict_of_cases(design, rows):
         assert line in block
-    for table in case_tables(design, rows):
+    measured = measured_tables(folder)
+    assert len(measured) == (1 if name in ("reacher", "granular") else 0)
+    for table in case_tables(design, rows) + measured:
         assert to_markdown(table).strip() in block, table.name
 
 

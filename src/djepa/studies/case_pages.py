@@ -40,9 +40,9 @@ def case_rows(study: "CaseStudy") -> dict[str, list[Row]]:
     return rows_in(study.out, [case.name for case in study.cases("confirmation")])
 
 
-def measures(study: "CaseStudy") -> dict[str, Any]:
-    """What the study measured beside choices."""
-    path = study.out / "measures.json"
+def measures(folder: Path) -> dict[str, Any]:
+    """What a study measured beside choices."""
+    path = folder / "measures.json"
     return dict(json.loads(path.read_text())) if path.exists() else {}
 
 
@@ -67,7 +67,7 @@ def write_case_tables(study: "CaseStudy") -> None:
     """As CSV, Markdown and LaTeX; the last file is the list of them."""
     folder = study.out / "tables"
     folder.mkdir(parents=True, exist_ok=True)
-    tables = case_tables(study.design, case_rows(study)) + _measured(study)
+    tables = case_tables(study.design, case_rows(study)) + measured_tables(study.out)
     for table in tables:
         write_table(folder, table)
     listed = "\n".join(f"- [{table.title}]({table.name}.md)" for table in tables) + "\n"
@@ -115,7 +115,7 @@ def verdict(design: "Design", rows: Mapping[str, Sequence[Row]]) -> list[str]:
 def write_case_report(study: "CaseStudy") -> None:
     """One file, offline."""
     design, rows = study.design, case_rows(study)
-    tables = case_tables(design, rows) + _measured(study)
+    tables = case_tables(design, rows) + measured_tables(study.out)
     figures = [
         Figure(path.stem.replace("-", " ").capitalize(), "", path, path.with_suffix(".csv"))
         for path in sorted((study.out / "figures").glob("*.svg"))
@@ -182,9 +182,9 @@ def _films(study: "CaseStudy", rows: Mapping[str, Sequence[Row]]) -> list[Path]:
     return made
 
 
-def _measured(study: "CaseStudy") -> list[Table]:
-    """Tables that the study's own measures hold."""
-    held = measures(study).get("tables", [])
+def measured_tables(folder: Path) -> list[Table]:
+    """Tables that a study's own measures hold."""
+    held = measures(folder).get("tables", [])
     return [
         Table(
             name=entry["name"],

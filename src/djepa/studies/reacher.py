@@ -142,7 +142,7 @@ def _transport_table(found: dict[str, Any]) -> dict[str, Any]:
 
 def _figures(study: CaseStudy) -> list[Path]:
     made, folder = list[Path](), study.out / "figures"
-    for group, of in measures(study).get("transport", {}).items():
+    for group, of in measures(study.out).get("transport", {}).items():
         table = np.array(of["coefficients"], float)
         made += coefficient_map(folder / f"transport-{group}", table, RADIUS)
     for case, rows in case_rows(study).items():

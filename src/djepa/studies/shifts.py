@@ -167,7 +167,7 @@ APPEARANCE = replace(
         "The seven looks of a start are no seven starts: over all of them intervals are those of "
         "whole starts.",
     ),
-    sizes={"quick": (12, 6, 10), "paper": (126, 63, 50), "large": (512, 128, 512)},
+    sizes={"quick": (12, 6, 10), "paper": (126, 63, 50), "large": (256, 128, 256)},
     cases=_look_cases,
     clustered=True,
     paper=_printed(PAPER_LOOKS, CONDITIONS, "all"),
