@@ -7,8 +7,7 @@ Legend: N starts, K candidates, F token width.
 """
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple, get_args
 
@@ -26,6 +25,7 @@ from djepa.evidence.fusion import Fusion, fit_fusion, fuse
 from djepa.evidence.logs import LogMixture, fit_logs
 from djepa.evidence.ranks import order, strict_ranks
 from djepa.evidence.tokens import Tokens
+from djepa.models.planner_pool import one_thread
 from djepa.seeds import generator, seed_for
 
 AT_ONCE = 2**14  # candidates of several starts whose corrections are computed in one go
@@ -165,7 +165,8 @@ class Alignment:
         base, tokens = self._base(evidence, fusion), self.tokens(evidence)
         self.operators = [o.to(tokens.device) for o in self.fresh(tokens.shape[-1])]
         rows = usable.nonzero().flatten()
-        with _one_thread(), torch.random.fork_rng([tokens.device] if tokens.is_cuda else []):
+        # Batches are small: more threads gain nothing, wait for busy cores and round differently.
+        with one_thread(), torch.random.fork_rng([tokens.device] if tokens.is_cuda else []):
             losses = self._descend(tokens[rows], base[rows], evidence.ids[rows], labels.rows(rows))
         self.report = Fit(len(rows), int((~usable).sum()), fusion, losses)
         self._fitted = evidence
@@ -339,17 +340,6 @@ class Alignment:
     def _load(self, snapshot: Snapshot) -> None:
         for operator, weights in zip(self.operators, snapshot.weights, strict=True):
             operator.load_state_dict(weights)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Batches are small: more threads gain nothing, wait for busy cores and round differently."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def fit(evidence: Evidence, labels: Labels, config: AlignConfig | None = None) -> Alignment:

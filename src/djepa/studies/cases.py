@@ -26,7 +26,7 @@ import torch
 
 from djepa.align.fit import Alignment
 from djepa.align.labels import Labels
-from djepa.align.methods import Choice, Chooser, Population, aligned, densest, lowest, native
+from djepa.align.methods import Chooser, Population, aligned, densest, lowest, native
 from djepa.align.store import alignment_hash
 from djepa.align.suite import Recipe, Suite, fit_suite, load_suite, unseen
 from djepa.bank.collect import collect
@@ -40,7 +40,7 @@ from djepa.models.predictions import predict_bank
 from djepa.models.weights import load_geometry, weights_hash
 from djepa.rollout.execute import CollectConfig
 from djepa.seeds import generator
-from djepa.studies.decisions import rows_of
+from djepa.studies.decisions import bounds, rows_of
 from djepa.studies.inspection import Plan, inspection
 from djepa.studies.populations import Place
 from djepa.studies.stages import Say, Stage, claim
@@ -273,7 +273,7 @@ class CaseStudy:
             test, bank = self.population("confirmation", case), self.bank("confirmation", case)
             unseen(self.place.fits(case.group), test.evidence)
             choices = {n: choose(test.evidence) for n, choose in self.choosers(case.group).items()}
-            choices |= bounds(test, bank)
+            choices |= bounds(bank, test)
             hashes = self._hashes(case.group)
             of = (self.design.name, mixed(test), case.rule)
             rows = rows_of(choices, test, bank, case.name, hashes, *of)
@@ -308,14 +308,6 @@ def new_case_study(design: Design, place: Place, preset: str) -> CaseStudy:
     sizes = list(design.sizes[preset])
     claim(place.out, {**head, "sizes": sizes, "splits": splits, "recipe": recipe})
     return study
-
-
-def bounds(test: Population, bank: Bank) -> dict[str, Choice]:
-    """What chance reaches, and the best there is: no methods, they look at outcomes."""
-    ids, cost = test.evidence.ids, test.labels.cost
-    assert cost is not None
-    drawn = torch.from_numpy(generator("random choice", bank.hash).random(ids.shape))
-    return {"random": lowest(drawn.to(ids.device), ids), "oracle": lowest(cost, ids)}
 
 
 def mixed(test: Population) -> list[bool]:

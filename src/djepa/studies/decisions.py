@@ -28,21 +28,22 @@ def decide_all(choosers: Mapping[str, Chooser], test: Population) -> dict[str, C
     return {name: choose(test.evidence) for name, choose in choosers.items()}
 
 
-def yardsticks(bank: Bank, test: Population, device: str) -> dict[str, Choice]:
-    """What choosers without a prediction reach: chance, executed latents, the best there is.
+def bounds(bank: Bank, test: Population) -> dict[str, Choice]:
+    """What chance reaches, and the best there is.
 
     They look at outcomes, so they are no methods; they say what a method could gain.
     """
-    ids, labels = test.evidence.ids, test.labels
-    assert labels.cost is not None
-    drawn = generator("random choice", bank.hash).random(ids.shape)
-    realised = realised_costs(load_geometry("lewm", device), bank, device)
-    scores = {
-        "random": torch.from_numpy(drawn).to(ids.device),
-        "realised lewm": torch.from_numpy(realised).to(ids.device),
-        "oracle": labels.cost,
-    }
-    return {name: lowest(score, ids) for name, score in scores.items()}
+    ids, cost = test.evidence.ids, test.labels.cost
+    assert cost is not None
+    drawn = torch.from_numpy(generator("random choice", bank.hash).random(ids.shape))
+    return {"random": lowest(drawn.to(ids.device), ids), "oracle": lowest(cost, ids)}
+
+
+def yardsticks(bank: Bank, test: Population, device: str) -> dict[str, Choice]:
+    """`bounds`, and what executed latents would choose between them."""
+    realised = torch.from_numpy(realised_costs(load_geometry("lewm", device), bank, device))
+    ids, (chance, best) = test.evidence.ids, bounds(bank, test).values()
+    return {"random": chance, "realised lewm": lowest(realised.to(ids.device), ids), "oracle": best}
 
 
 def eligible(test: Population, geometry: str = "tdjepa") -> Tensor:

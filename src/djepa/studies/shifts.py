@@ -142,7 +142,7 @@ SHAPES = Design(
         "solution is one of four centres.",
     ),
     weights=("shapes-jepawm",),
-    sizes={"quick": (64, 32, 48), "paper": (512, 256, 300), "large": (2048, 512, 1536)},
+    sizes={"quick": (64, 32, 48), "paper": (512, 256, 300), "large": (512, 256, 1536)},
     cases=_shape_cases,
     evidence=_evidence,
     recipe=RECIPE,
