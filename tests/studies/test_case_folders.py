@@ -147,8 +147,8 @@ def test_what_methods_reach_across_studies(finished: Finished) -> None:
     table = across_studies({name: finished(name).out for name in names})
     head = ("study", "case", "starts")
     assert table.columns == (*head, "native", "fusion", "consensus + fusion", "relational",
-                             "D-JEPA", "oracle", "D-JEPA over fusion",
-                             "D-JEPA over consensus + fusion")  # fmt: skip
+                             "D-JEPA", "oracle", "over fusion",
+                             "over consensus + fusion")  # fmt: skip
     called = {
         "granular": ("native", "multi-view fusion", "consensus + fusion"),
         "appearance": ("native", "fusion", "consensus + fusion"),

@@ -81,10 +81,10 @@ def across_studies(folders: Mapping[str, Path]) -> Table:
                 some = {case: rows[case] for case in cases if case in rows}
                 cells += [_gain(design, some, roles[role]) for role in MIXED]
                 lines.append((name, unit, str(len(hits["oracle"])), *cells))
-    columns = ("study", "case", "starts", *COLUMNS, *(f"D-JEPA over {role}" for role in MIXED))
+    columns = ("study", "case", "starts", *COLUMNS, *(f"over {role}" for role in MIXED))
     note = (
-        "Success, %; native: the first geometry's own choice. The last two columns: points, with "
-        "95 % intervals from resampling whole starts."
+        "Success, %; native: the first geometry's own choice. Last, what D-JEPA gains: points, "
+        "with 95 % intervals from resampling whole starts."
     )
     return Table("studies", "What methods reach", columns, tuple(lines), note)
 
