@@ -34,6 +34,7 @@ def collect(
     the profile. A portable one goes to the workers; the pools of any other are made here, where a
     model may live, block by block as the engine asks for more work.
     """
+    config.make_world()  # a missing engine is named before anything is written
     known = [*config.task.profiles] + ([proposer.name] if proposer else [])
     if config.profile not in known:
         raise unknown_name("profile", config.profile, known)

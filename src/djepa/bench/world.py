@@ -60,7 +60,7 @@ def here(worlds: Iterable[str], tell: Say) -> tuple[str, ...]:
     found = []
     for name in worlds:
         try:
-            CollectConfig(world=name)
+            CollectConfig(world=name).make_world()
             found.append(name)
         except MissingExtraError as error:
             tell(f"{name} is left out. {error}")
