@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from djepa.bench.table import bench_markdown
+from djepa.bench.world import Row
 from djepa.evaluate.paired import Paired
 from djepa.models.weights import read_card, weights_hash
 from djepa.report.cases import ALL, pair_of
@@ -39,6 +41,12 @@ def test_the_weights_of_other_worlds_are_as_their_cards_say() -> None:
         ), line
     minutes = [f"{read_card(name)['recipe']['minutes']:.1f}" for name in (*names, "shapes-jepawm")]
     assert minutes == ["3.3", "2.9", "4.1", "5.3"]
+
+
+def test_the_bench_of_other_worlds_is_the_recorded_one() -> None:
+    recorded = json.loads((ROOT / "docs/results/bench-other-worlds.json").read_text())
+    rows = [Row(**{k: v for k, v in row.items() if k != "ratio"}) for row in recorded]
+    assert bench_markdown(rows) in (ROOT / "docs/performance.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["reacher", "granular", "shapes", "appearance"])
