@@ -11,7 +11,7 @@ study: $(VENV)/.base
 	$(BIN)/djepa study pusht --preset quick --out $(OUT)
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadscope
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
