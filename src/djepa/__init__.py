@@ -1,6 +1,6 @@
 """D-JEPA: decision-aligned latent world models.
 
-    alignment = djepa.fit(evidence, labels).calibrate(other_evidence, other_labels)
+    alignment = djepa.fit(evidence, outcomes).calibrate(other_evidence, other_labels)
     decision = alignment.decide(new_evidence)
 
 Importing the package is cheap: torch and the simulators load when something needs them.
@@ -15,7 +15,7 @@ _HOMES = {
     "Alignment": "djepa.align.fit",
     "Bank": "djepa.bank.read",
     "Evidence": "djepa.evidence.evidence",
-    "Labels": "djepa.align.labels",
+    "Outcomes": "djepa.align.outcomes",
     "fit": "djepa.align.fit",
 }
 __all__ = ["__version__", *sorted(_HOMES)]

@@ -7,25 +7,25 @@ import pytest
 import torch
 
 from djepa.align.fit import AlignConfig
-from djepa.align.labels import Labels
 from djepa.align.operator import OperatorConfig
+from djepa.align.outcomes import Outcomes
 from djepa.evidence.evidence import Evidence
 
-Problem = tuple[Evidence, Labels]
+Problem = tuple[Evidence, Outcomes]
 MakeProblem = Callable[..., Problem]
 
 
 def make_problem(
     split: str, N: int = 64, K: int = 12, D: int = 3, observed: float = 1.1
 ) -> Problem:
-    """Half the candidates crowd around a place that differs from start to start.
+    """Half the candidates density around a place that differs from start to start.
 
     The three directions nearest to the pool's mean succeed; native costs know next to nothing.
     """
     rng = np.random.default_rng([ord(c) for c in split])
-    crowd = (rng.random((N, K)).argsort(1) < K // 2)[..., None]
+    density = (rng.random((N, K)).argsort(1) < K // 2)[..., None]
     near = rng.normal(size=(N, 1, D)) + 0.2 * rng.normal(size=(N, K, D))
-    ends = np.where(crowd, near, rng.normal(size=(N, K, D))).astype(np.float32)
+    ends = np.where(density, near, rng.normal(size=(N, K, D))).astype(np.float32)
     unit = ends - ends.mean(-1, keepdims=True)
     unit /= unit.std(-1, keepdims=True)
     far = np.linalg.norm(unit - unit.mean(1, keepdims=True), axis=-1)
@@ -40,7 +40,7 @@ def make_problem(
     seen = rng.random((N, K)) < observed
     seen[:, 0] = True
     outcomes = (torch.from_numpy(x) for x in (success, seen, far.astype(float)))
-    return evidence, Labels(evidence.identities, *outcomes)
+    return evidence, Outcomes(evidence.identities, *outcomes)
 
 
 @pytest.fixture(scope="session")

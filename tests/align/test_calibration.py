@@ -125,7 +125,7 @@ def both(case: dict[str, Tensor], mode: Mode, policy: Policy) -> tuple[Gate, Gat
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(MODES), st.sampled_from(POLICIES))
 def test_unobserved_candidates_have_no_say(seed: int, mode: Mode, policy: Policy) -> None:
-    """Neither their labels, nor their costs, nor their scores."""
+    """Neither their outcomes, nor their costs, nor their scores."""
     case = sparse(seed)
     hidden = ~case["observed"]
     other = {**case, "success": case["success"] ^ hidden}
@@ -153,11 +153,11 @@ def test_order_of_candidates_and_starts_changes_no_threshold(
 def test_no_threshold_does_better(seed: int, mode: Mode) -> None:
     case: dict[str, Any] = sparse(seed)
     case.pop("observed"), case.pop("cost")
-    labels = case["success"]
+    outcomes = case["success"]
 
     def hits(gate: Gate) -> int:
         chosen = gate.choose(case["base"], case["refined"], case["ids"])
-        return int(labels.gather(1, chosen[:, None]).sum())
+        return int(outcomes.gather(1, chosen[:, None]).sum())
 
     best = hits(calibrate(Gate(mode=mode), **case))
     for tau in [*np.linspace(-0.6, 0.6, 25), NEVER]:

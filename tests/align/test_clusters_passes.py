@@ -8,7 +8,7 @@ import torch
 
 from djepa.align.fit import AlignConfig, Alignment, task_local
 from djepa.align.gates import NEVER, Gate, calibrate
-from djepa.align.labels import Labels
+from djepa.align.outcomes import Outcomes
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, clusters
 from djepa.evidence.logs import fit_logs
@@ -67,14 +67,14 @@ def test_folds_keep_the_looks_of_a_start_together() -> None:
     assert many.held_out == 3 * one.held_out
 
 
-def problem(N: int, split: str) -> tuple[Evidence, Labels]:
+def problem(N: int, split: str) -> tuple[Evidence, Outcomes]:
     rng = np.random.default_rng([N, len(split)])
     success = rng.random((N, 8)) < 0.4
     success[:, 0], success[:, 1] = True, False
     costs = {name: rng.random((N, 8)) + 0.3 * ~success for name in ("v", "p", "j")}
     ids = np.tile(np.arange(8), (N, 1))
     e = Evidence.from_arrays([f"{split}{n}" for n in range(N)], ids, costs)
-    return e, Labels.from_arrays(e, success, cost=rng.random((N, 8)))
+    return e, Outcomes.from_arrays(e, success, cost=rng.random((N, 8)))
 
 
 def test_a_pass_takes_every_start_once() -> None:
@@ -99,14 +99,14 @@ def test_of_equal_successes_the_grid_takes_the_checkpoint_that_costs_least() -> 
     """Checkpoints solve as many; the chosen one is the first of those with the lowest cost."""
     config = replace(task_local(("v", "p", "j")), epochs=20, every=2, rate=0.02)
     alignment = Alignment(config).fit(*problem(40, "fit"))
-    e, labels = problem(40, "calibration")
+    e, outcomes = problem(40, "calibration")
     known, found = alignment._inputs(e), []
     for snapshot in alignment._snapshots:
         alignment._load(snapshot)
-        _, hits, paid = alignment._calibrated(known, e.ids, labels)
+        _, hits, paid = alignment._calibrated(known, e.ids, outcomes)
         found.append((hits, -paid, -snapshot.update))
     assert len({x[:2] for x in found}) > 1
-    alignment.calibrate(e, labels)
+    alignment.calibrate(e, outcomes)
     best = alignment._snapshots[found.index(max(found))]
     for kept, wanted in zip(alignment.operators, best.weights, strict=True):
         assert all(torch.equal(kept.state_dict()[k], v) for k, v in wanted.items())

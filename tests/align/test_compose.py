@@ -8,7 +8,7 @@ from torch import Tensor
 
 from djepa.align.compose import PUBLISHED, Pair, calibrate_composition, compose
 from djepa.align.gates import NEVER
-from djepa.align.labels import Labels
+from djepa.align.outcomes import Outcomes
 from djepa.errors import DjepaError
 
 BASE, REFINED = [[0.4, 0.2, 0.3]], [[0.1, 0.3, 0.4]]
@@ -36,9 +36,9 @@ def pairs(draw: st.DrawFn) -> Pair:
     return Pair(ids, base, refined, torch.randint(0, K, (N,), generator=rng), proposals)
 
 
-def labels_of(success: Tensor, observed: Tensor | None = None) -> Labels:
+def labels_of(success: Tensor, observed: Tensor | None = None) -> Outcomes:
     seen = torch.ones_like(success) if observed is None else observed
-    return Labels(tuple(map(str, range(len(success)))), success, seen)
+    return Outcomes(tuple(map(str, range(len(success)))), success, seen)
 
 
 def test_published_examples() -> None:

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from djepa.align.fit import AlignConfig, Alignment, Decision, recovered, task_local
-from djepa.align.labels import Labels
+from djepa.align.outcomes import Outcomes
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import best
 
-Problem = tuple[Evidence, Labels]
+Problem = tuple[Evidence, Outcomes]
 MakeProblem = Callable[..., Problem]
 
 
-def solved(labels: Labels, position: torch.Tensor) -> float:
-    return float(labels.success.gather(1, position[:, None]).double().mean())
+def solved(outcomes: Outcomes, position: torch.Tensor) -> float:
+    return float(outcomes.success.gather(1, position[:, None]).double().mean())
 
 
 def aligned(config: AlignConfig, make: MakeProblem, **size: Any) -> Alignment:
@@ -32,11 +32,11 @@ def same(one: Decision, other: Decision) -> bool:
 def test_it_learns_a_relation_that_candidates_alone_do_not_show(
     relations: bool, problem: MakeProblem, quick: AlignConfig
 ) -> None:
-    evidence, labels = problem("test", N=256)
+    evidence, outcomes = problem("test", N=256)
     network = replace(quick.operator, relations=relations)
     config = replace(quick, operator=network, updates=150, every=50, batch=32)
     decision = aligned(config, problem).decide(evidence)
-    gain = solved(labels, decision.position) - solved(labels, best(decision.base, evidence.ids))
+    gain = solved(outcomes, decision.position) - solved(outcomes, best(decision.base, evidence.ids))
     assert gain > 0.15 if relations else gain < 0.1
     ids = evidence.ids.gather(1, decision.position[:, None])[:, 0]
     assert torch.equal(decision.choice, ids)
@@ -95,7 +95,7 @@ def test_candidate_order_does_not_matter_to_fitting(
     problem: MakeProblem, quick: AlignConfig
 ) -> None:
     """Each start in an order of its own, tied costs and all: the same weights to the bit."""
-    evidence, labels = problem("fit")
+    evidence, outcomes = problem("fit")
     tied = Evidence(
         evidence.identities,
         evidence.ids,
@@ -106,8 +106,8 @@ def test_candidate_order_does_not_matter_to_fitting(
     )
     p = torch.rand(64, 12, generator=torch.Generator().manual_seed(0)).argsort(1)
     config = replace(quick, reduce=2)
-    first = Alignment(config).fit(tied, labels)
-    second = Alignment(config).fit(tied.columns(p), labels.columns(p))
+    first = Alignment(config).fit(tied, outcomes)
+    second = Alignment(config).fit(tied.columns(p), outcomes.columns(p))
     assert first.report == second.report
     test, _ = problem("test")
     assert torch.equal(first.scores(test)[1], second.scores(test)[1])
@@ -131,8 +131,8 @@ def test_without_calibrated_gain_the_untrained_checkpoint_stays(
     problem: MakeProblem, quick: AlignConfig
 ) -> None:
     """Everything succeeds on the calibration starts: less correction, then earlier, is better."""
-    evidence, labels = problem("cal")
-    easy = replace(labels, success=torch.ones_like(labels.success))
+    evidence, outcomes = problem("cal")
+    easy = replace(outcomes, success=torch.ones_like(outcomes.success))
     alignment = Alignment(quick).fit(*problem("fit")).calibrate(evidence, easy)
     base, refined = alignment.scores(evidence)
     assert torch.equal(refined, base.float())
@@ -148,21 +148,21 @@ def test_unobserved_labels_change_neither_weights_nor_gate(
     for flip in (False, True):
         alignment = Alignment(config)
         for split, step in (("fit", alignment.fit), ("cal", alignment.calibrate)):
-            evidence, labels = problem(split, observed=0.4)
-            assert labels.cost is not None
-            hidden = ~labels.observed & flip
-            cost = labels.cost.masked_fill(hidden, torch.nan)
-            step(evidence, replace(labels, success=labels.success ^ hidden, cost=cost))
+            evidence, outcomes = problem(split, observed=0.4)
+            assert outcomes.cost is not None
+            hidden = ~outcomes.observed & flip
+            cost = outcomes.cost.masked_fill(hidden, torch.nan)
+            step(evidence, replace(outcomes, success=outcomes.success ^ hidden, cost=cost))
         found.append((alignment.gate, alignment.report, alignment.decide(test)))
     assert found[0][:2] == found[1][:2]
     assert same(found[0][2], found[1][2])
 
 
 def test_starts_of_one_class_are_skipped(problem: MakeProblem, quick: AlignConfig) -> None:
-    evidence, labels = problem("fit")
-    labels.success[:10] = True
-    labels.success[10:15] = False
-    report = Alignment(quick).fit(evidence, labels).report
+    evidence, outcomes = problem("fit")
+    outcomes.success[:10] = True
+    outcomes.success[10:15] = False
+    report = Alignment(quick).fit(evidence, outcomes).report
     assert report is not None
     assert (report.starts, report.skipped) == (49, 15)
     assert len(report.losses) == 1 + 3  # the first update, then every fourth of twelve

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from djepa.align.fit import AlignConfig, Alignment
-from djepa.align.labels import Labels
 from djepa.align.methods import Population
+from djepa.align.outcomes import Outcomes
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, join
 from djepa.studies.cases import thinned
 
-MakeProblem = Callable[..., tuple[Evidence, Labels]]
+MakeProblem = Callable[..., tuple[Evidence, Outcomes]]
 
 
 @pytest.fixture
@@ -35,11 +35,11 @@ def marked(part: Evidence, look: str) -> Evidence:
 
 def test_rows_stay_in_order(parts: list[Population]) -> None:
     whole = Population.join(parts)
-    evidence, labels = whole.evidence, whole.labels
+    evidence, outcomes = whole.evidence, whole.outcomes
     assert evidence.identities == (*(f"T-{n}" for n in range(3)), *(f"L-{n}" for n in range(5)),
                                    "Z-0")  # fmt: skip
-    assert labels.identities == evidence.identities
-    labels.check(evidence)
+    assert outcomes.identities == evidence.identities
+    outcomes.check(evidence)
     assert (evidence.names, list(evidence.terminals)) == (("a", "b", "c"), ["a"])
     first = 0
     for part in parts:
@@ -52,7 +52,7 @@ def test_rows_stay_in_order(parts: list[Population]) -> None:
             held, given = (getattr(of.evidence, what)["a"] for of in (some, part))
             assert torch.equal(held, given)
         for what in ("success", "observed", "cost"):
-            assert torch.equal(getattr(some.labels, what), getattr(part.labels, what))
+            assert torch.equal(getattr(some.outcomes, what), getattr(part.outcomes, what))
         first += len(rows)
     assert len(evidence) == first == 9
 
@@ -61,7 +61,7 @@ def test_one_population_is_itself(parts: list[Population]) -> None:
     alone = Population.join(parts[:1])
     assert alone.evidence.identities == parts[0].evidence.identities
     assert torch.equal(alone.evidence.costs, parts[0].evidence.costs)
-    assert torch.equal(alone.labels.success, parts[0].labels.success)
+    assert torch.equal(alone.outcomes.success, parts[0].outcomes.success)
 
 
 def test_the_order_is_the_one_that_is_given(parts: list[Population]) -> None:
@@ -71,7 +71,7 @@ def test_the_order_is_the_one_that_is_given(parts: list[Population]) -> None:
     whole = Population.join(parts)
     assert again.evidence.identities == whole.evidence.identities
     assert torch.equal(again.evidence.costs, whole.evidence.costs)
-    assert torch.equal(again.labels.observed, whole.labels.observed)
+    assert torch.equal(again.outcomes.observed, whole.outcomes.observed)
 
 
 def test_a_start_stands_once(parts: list[Population]) -> None:
@@ -99,23 +99,23 @@ def test_geometries_are_the_same(parts: list[Population]) -> None:
 
 
 def test_costs_are_kept_where_all_have_them(parts: list[Population]) -> None:
-    bare = replace(parts[1], labels=replace(parts[1].labels, cost=None))
-    assert Population.join([parts[0], bare]).labels.cost is None
-    assert Population.join([bare]).labels.cost is None
-    whole = Population.join(parts[:2]).labels.cost
+    bare = replace(parts[1], outcomes=replace(parts[1].outcomes, cost=None))
+    assert Population.join([parts[0], bare]).outcomes.cost is None
+    assert Population.join([bare]).outcomes.cost is None
+    whole = Population.join(parts[:2]).outcomes.cost
     assert whole is not None
     assert whole.shape == (8, 12)
 
 
 def test_a_fit_on_joined_parts_is_the_fit_on_all_of_them(problem: MakeProblem) -> None:
     """What a join leaves is a population like any other."""
-    evidence, labels = problem("fit", N=16)
-    whole = Population(evidence, labels)
+    evidence, outcomes = problem("fit", N=16)
+    whole = Population(evidence, outcomes)
     halves = [whole.rows(torch.arange(0, 9)), whole.rows(torch.arange(9, 16))]
     config = AlignConfig(dense=("a",), ranked=("a", "b"), base=("a", "b"), updates=3, every=1)
     joined = Population.join(halves)
     found = [
-        Alignment(config).fit(of.evidence, of.labels).scores(evidence) for of in (whole, joined)
+        Alignment(config).fit(of.evidence, of.outcomes).scores(evidence) for of in (whole, joined)
     ]
     for one, other in zip(*found, strict=True):
         assert torch.equal(one, other)
@@ -126,15 +126,15 @@ def test_a_fit_on_joined_parts_is_the_fit_on_all_of_them(problem: MakeProblem) -
 K = 63
 
 
-def labels(names: list[str], seen: float = 1.1) -> Labels:
+def outcomes(names: list[str], seen: float = 1.1) -> Outcomes:
     rng = np.random.default_rng(3)
     success, observed = (
         torch.from_numpy(rng.random((len(names), K)) < share) for share in (0.4, seen)
     )
-    return Labels(tuple(names), success, observed, torch.from_numpy(rng.random((len(names), K))))
+    return Outcomes(tuple(names), success, observed, torch.from_numpy(rng.random((len(names), K))))
 
 
-def drawn(of: Labels) -> dict[str, tuple[int, ...]]:
+def drawn(of: Outcomes) -> dict[str, tuple[int, ...]]:
     """Identity -> which candidates count as executed."""
     return {
         name: tuple(row.nonzero().flatten().tolist())
@@ -147,7 +147,7 @@ NAMES = [f"{n:064x}" for n in range(40)]
 
 @pytest.mark.parametrize("few", [1, 16, 62, 63, 100])
 def test_so_many_are_executed_of_every_start(few: int) -> None:
-    whole = labels(NAMES)
+    whole = outcomes(NAMES)
     part = thinned(whole, few)
     assert part.observed.sum(1).tolist() == [min(few, K)] * 40
     assert part.identities == whole.identities
@@ -159,7 +159,7 @@ def test_so_many_are_executed_of_every_start(few: int) -> None:
 
 
 def test_every_start_draws_for_itself() -> None:
-    found = drawn(thinned(labels(NAMES), 16))
+    found = drawn(thinned(outcomes(NAMES), 16))
     assert len(set(found.values())) == 40
     counts = np.bincount([k for row in found.values() for k in row], minlength=K)
     assert counts.min() > 0  # 10 expected of each candidate
@@ -167,16 +167,16 @@ def test_every_start_draws_for_itself() -> None:
 
 
 def test_what_was_never_executed_is_not_drawn_instead() -> None:
-    whole = labels(NAMES, seen=0.5)
-    part, full = thinned(whole, 16), thinned(labels(NAMES), 16)
+    whole = outcomes(NAMES, seen=0.5)
+    part, full = thinned(whole, 16), thinned(outcomes(NAMES), 16)
     assert torch.equal(part.observed, full.observed & whole.observed)
     assert part.observed.sum() < 16 * 40
 
 
 def test_every_look_of_a_start_has_the_same_executed_candidates() -> None:
-    plain = drawn(thinned(labels(NAMES), 16))
+    plain = drawn(thinned(outcomes(NAMES), 16))
     for look in ("clean", "dark"):
-        seen = drawn(thinned(labels([f"{name}@{look}" for name in NAMES]), 16))
+        seen = drawn(thinned(outcomes([f"{name}@{look}" for name in NAMES]), 16))
         assert seen == {f"{name}@{look}": of for name, of in plain.items()}
 
 
@@ -184,11 +184,11 @@ def test_every_look_of_a_start_has_the_same_executed_candidates() -> None:
 @given(order=st.permutations(NAMES[:12]), count=st.integers(1, 12), few=st.integers(1, K))
 def test_draws_depend_on_the_start_alone(order: list[str], count: int, few: int) -> None:
     """Not on which others there are, nor on the order in which they come."""
-    whole = drawn(thinned(labels(NAMES), few))
-    part = drawn(thinned(labels(order[:count]), few))
+    whole = drawn(thinned(outcomes(NAMES), few))
+    part = drawn(thinned(outcomes(order[:count]), few))
     assert part == {name: whole[name] for name in order[:count]}
 
 
 def test_fewer_are_among_more() -> None:
-    few, many = (drawn(thinned(labels(NAMES), n)) for n in (8, 16))
+    few, many = (drawn(thinned(outcomes(NAMES), n)) for n in (8, 16))
     assert all(set(few[name]) < set(many[name]) for name in NAMES)

@@ -9,18 +9,18 @@ import pytest
 import torch
 
 from djepa.align.fit import AlignConfig, Alignment
-from djepa.align.labels import Labels
+from djepa.align.outcomes import Outcomes
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 
-Problem = tuple[Evidence, Labels]
+Problem = tuple[Evidence, Outcomes]
 MakeProblem = Callable[..., Problem]
 
 
 def test_deciding_has_no_way_in_for_an_outcome() -> None:
     for function in (Alignment.decide, Alignment.scores):
         assert list(inspect.signature(function).parameters) == ["self", "evidence"]
-    outcomes = {field.name for field in fields(Labels)} - {"identities", "cost"}
+    outcomes = {field.name for field in fields(Outcomes)} - {"identities", "cost"}
     assert not outcomes & {field.name for field in fields(Evidence)}
 
 
@@ -31,41 +31,41 @@ def test_labels_scrambled_after_calibration_change_nothing(
     fit, cal = problem("fit"), problem("cal")
     alignment = Alignment(quick).fit(*fit).calibrate(*cal)
     before = alignment.decide(test)
-    for _, labels in (fit, cal, problem("test")):
-        labels.success.bitwise_not_()
-        labels.observed.bitwise_not_()
-        assert labels.cost is not None
-        labels.cost.fill_(torch.nan)
+    for _, outcomes in (fit, cal, problem("test")):
+        outcomes.success.bitwise_not_()
+        outcomes.observed.bitwise_not_()
+        assert outcomes.cost is not None
+        outcomes.cost.fill_(torch.nan)
     assert all(torch.equal(a, b) for a, b in zip(before, alignment.decide(test), strict=True))
 
 
 def test_fitting_does_not_depend_on_labels_of_other_starts(
     problem: MakeProblem, quick: AlignConfig
 ) -> None:
-    """The weights of every checkpoint are settled before calibration labels are seen."""
+    """The weights of every checkpoint are settled before calibration outcomes are seen."""
     alignment = Alignment(quick).fit(*problem("fit"))
     scores = alignment.scores(problem("test")[0])[1]
-    evidence, labels = problem("cal")
-    none = replace(labels, success=torch.zeros_like(labels.success))
+    evidence, outcomes = problem("cal")
+    none = replace(outcomes, success=torch.zeros_like(outcomes.success))
     alignment.calibrate(evidence, none)
     again = Alignment(quick).fit(*problem("fit"))
     assert torch.equal(again.scores(problem("test")[0])[1], scores)
 
 
 def test_out_of_order(problem: MakeProblem, quick: AlignConfig) -> None:
-    evidence, labels = problem("fit")
+    evidence, outcomes = problem("fit")
     alignment = Alignment(quick)
     with pytest.raises(DjepaError, match="Fit before you calibrate"):
-        alignment.calibrate(evidence, labels)
+        alignment.calibrate(evidence, outcomes)
     with pytest.raises(DjepaError, match="Fit before you score"):
         alignment.scores(evidence)
     with pytest.raises(DjepaError, match="Calibrate before you decide"):
         alignment.decide(evidence)
-    alignment.fit(evidence, labels)
+    alignment.fit(evidence, outcomes)
     with pytest.raises(DjepaError, match="Calibrate before you decide"):
         alignment.decide(evidence)
     alignment.calibrate(*problem("cal")).decide(evidence)
-    alignment.fit(evidence, labels)  # fitted anew: the old gate is void
+    alignment.fit(evidence, outcomes)  # fitted anew: the old gate is void
     with pytest.raises(DjepaError, match="Calibrate before you decide"):
         alignment.decide(evidence)
 
@@ -87,51 +87,51 @@ def test_a_fit_that_breaks_leaves_nothing_to_decide_with(
 
 
 def test_overlapping_starts(problem: MakeProblem, quick: AlignConfig) -> None:
-    evidence, labels = problem("fit")
-    alignment = Alignment(quick).fit(evidence.rows(range(40)), labels.rows(torch.arange(40)))
+    evidence, outcomes = problem("fit")
+    alignment = Alignment(quick).fit(evidence.rows(range(40)), outcomes.rows(torch.arange(40)))
     with pytest.raises(DjepaError, match="fit-39 is in the fitting and in the calibration set"):
-        alignment.calibrate(evidence.rows(range(39, 64)), labels.rows(torch.arange(39, 64)))
+        alignment.calibrate(evidence.rows(range(39, 64)), outcomes.rows(torch.arange(39, 64)))
 
 
 @pytest.mark.parametrize("value", [True, False])
 def test_one_class_everywhere(value: bool, problem: MakeProblem, quick: AlignConfig) -> None:
-    evidence, labels = problem("fit")
-    flat = replace(labels, success=torch.full_like(labels.success, value))
+    evidence, outcomes = problem("fit")
+    flat = replace(outcomes, success=torch.full_like(outcomes.success, value))
     with pytest.raises(DjepaError, match="one class only"):
         Alignment(quick).fit(evidence, flat)
 
 
 def test_labels_of_something_else(problem: MakeProblem, quick: AlignConfig) -> None:
-    evidence, labels = problem("fit")
-    cost = labels.cost
+    evidence, outcomes = problem("fit")
+    cost = outcomes.cost
     assert cost is not None
     changes: list[tuple[dict[str, Any], str]] = [
-        ({"identities": labels.identities[::-1]}, "same starts in the same order"),
-        ({"success": labels.success[:, :5]}, "success must be true or false"),
-        ({"success": labels.success.float()}, "success must be true or false"),
-        ({"observed": labels.observed.int()}, "observed must be true or false"),
-        ({"observed": labels.observed[:5]}, "observed must be true or false"),
-        ({"observed": torch.zeros_like(labels.observed)}, "without a single executed"),
+        ({"identities": outcomes.identities[::-1]}, "same starts in the same order"),
+        ({"success": outcomes.success[:, :5]}, "success must be true or false"),
+        ({"success": outcomes.success.float()}, "success must be true or false"),
+        ({"observed": outcomes.observed.int()}, "observed must be true or false"),
+        ({"observed": outcomes.observed[:5]}, "observed must be true or false"),
+        ({"observed": torch.zeros_like(outcomes.observed)}, "without a single executed"),
         ({"cost": cost[:, :5]}, "cost must be"),
-        ({"cost": cost.masked_fill(labels.success, torch.nan)}, "cost must be"),
+        ({"cost": cost.masked_fill(outcomes.success, torch.nan)}, "cost must be"),
     ]
-    fitted = Alignment(quick).fit(evidence, labels)
+    fitted = Alignment(quick).fit(evidence, outcomes)
     other, given = problem("cal")
     for change, match in changes:
         with pytest.raises(DjepaError, match=match):
-            Alignment(quick).fit(evidence, replace(labels, **change))
+            Alignment(quick).fit(evidence, replace(outcomes, **change))
         if "identities" in change:
             change["identities"] = given.identities[::-1]
         with pytest.raises(DjepaError, match=match):
             fitted.calibrate(other, replace(given, **change))
-    replace(labels, cost=None).check(evidence)
+    replace(outcomes, cost=None).check(evidence)
 
 
 def test_no_calibration_start(problem: MakeProblem, quick: AlignConfig) -> None:
     alignment = Alignment(quick).fit(*problem("fit"))
-    evidence, labels = problem("cal")
+    evidence, outcomes = problem("cal")
     with pytest.raises(DjepaError, match="no start"):
-        alignment.calibrate(evidence.rows([]), labels.rows(torch.arange(0)))
+        alignment.calibrate(evidence.rows([]), outcomes.rows(torch.arange(0)))
 
 
 def test_evidence_without_what_was_fitted(problem: MakeProblem, quick: AlignConfig) -> None:

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from djepa.align.labels import Labels
 from djepa.align.objectives import TASK_LOCAL, RelationalLoss, success_mass
 from djepa.align.operator import OperatorConfig, RelationalOperator
+from djepa.align.outcomes import Outcomes
 
 LOSSES = (RelationalLoss(), RelationalLoss(tail=2), TASK_LOCAL)
 Batch = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -99,11 +99,11 @@ def test_success_mass_counts_observed_candidates_only() -> None:
 def test_mixed_starts_have_an_observed_one_of_each() -> None:
     success = torch.tensor([[True, False, True], [True, False, True], [True, True, False]])
     observed = torch.tensor([[True, True, True], [True, False, True], [False, False, True]])
-    labels = Labels(("a", "b", "c"), success, observed)
-    assert labels.mixed.tolist() == [True, False, False]
-    assert labels.rows(torch.tensor([2, 0])).identities == ("c", "a")
-    assert labels.rows(labels.mixed).identities == ("a",)
-    turned = labels.columns(torch.tensor([[2, 1, 0]] * 3))
+    outcomes = Outcomes(("a", "b", "c"), success, observed)
+    assert outcomes.mixed.tolist() == [True, False, False]
+    assert outcomes.rows(torch.tensor([2, 0])).identities == ("c", "a")
+    assert outcomes.rows(outcomes.mixed).identities == ("a",)
+    turned = outcomes.columns(torch.tensor([[2, 1, 0]] * 3))
     assert torch.equal(turned.success, success.flip(1))
     assert torch.equal(turned.observed, observed.flip(1))
     assert turned.cost is None

@@ -11,7 +11,6 @@ from torch import Tensor
 from djepa.align.compose import PUBLISHED, Pair, compose
 from djepa.align.fit import AlignConfig, Alignment
 from djepa.align.gates import NEVER, Gate
-from djepa.align.labels import Labels
 from djepa.align.methods import (
     PLASTIC,
     TUNED,
@@ -31,6 +30,7 @@ from djepa.align.methods import (
     with_plastic,
 )
 from djepa.align.operator import OperatorConfig
+from djepa.align.outcomes import Outcomes
 from djepa.align.presets import FOUR, PAIR
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import best
@@ -56,7 +56,7 @@ def population(split: str, N: int = 24, K: int = 10) -> Population:
     evidence = Evidence.from_arrays([f"{split}-{n}" for n in range(N)], ids, costs, ends, goals)
     seen = torch.from_numpy(rng.random((N, K)) < 0.9)
     seen[:, :2] = True
-    return Population(evidence, Labels(evidence.identities, torch.from_numpy(success), seen))
+    return Population(evidence, Outcomes(evidence.identities, torch.from_numpy(success), seen))
 
 
 @dataclass
@@ -83,14 +83,14 @@ def half_open(alignment: Alignment, e: Evidence) -> Alignment:
 def fitted() -> Fitted:
     fit, calibration, test = (population(split) for split in ("fit", "cal", "test"))
     relational = half_open(fit_aligned(QUICK, fit, calibration), test.evidence)
-    logs = replace(QUICK, mixture="log", crowd=PAIR, base=FOUR, policy="preserving")
+    logs = replace(QUICK, mixture="log", density=PAIR, base=FOUR, policy="preserving")
     threshold = fit_composed(relational, calibration)
     choosers: dict[str, Chooser] = {
         "native": native("jepawm"),
         "native adapted": native(PLASTIC),
         "densest": densest("lewm"),
         "two": Mixture.fit(PAIR, fit),
-        "crowd and two": Mixture.fit(PAIR, fit, "tdjepa"),
+        "density and two": Mixture.fit(PAIR, fit, "tdjepa"),
         "aligned": aligned(relational),
         "log aligned": aligned(fit_aligned(logs, fit, calibration)),
         "composed": composed(relational, threshold),
@@ -101,7 +101,7 @@ def fitted() -> Fitted:
 
 
 KINDS = [
-    *("native", "native adapted", "densest", "two", "crowd and two", "aligned"),
+    *("native", "native adapted", "densest", "two", "density and two", "aligned"),
     *("log aligned", "composed", "composed, never", "composed, always"),
 ]
 
@@ -153,14 +153,14 @@ def test_outcomes_of_the_test_starts_decide_nothing(kind: str, fitted: Fitted) -
 
     rng = torch.Generator().manual_seed(0)
     scrambled = replace(
-        test.labels,
-        success=torch.rand(test.labels.success.shape, generator=rng) < 0.5,
-        observed=torch.rand(test.labels.success.shape, generator=rng) < 0.5,
+        test.outcomes,
+        success=torch.rand(test.outcomes.success.shape, generator=rng) < 0.5,
+        observed=torch.rand(test.outcomes.success.shape, generator=rng) < 0.5,
     )
-    assert not torch.equal(scrambled.success, test.labels.success)
-    for labels in (test.labels, scrambled):
-        found = successes({"it": watched}, Population(test.evidence, labels))["it"]
-        expected = [bool(labels.success[n, i]) for n, i in enumerate(asked[0].position.tolist())]
+    assert not torch.equal(scrambled.success, test.outcomes.success)
+    for outcomes in (test.outcomes, scrambled):
+        found = successes({"it": watched}, Population(test.evidence, outcomes))["it"]
+        expected = [bool(outcomes.success[n, i]) for n, i in enumerate(asked[0].position.tolist())]
         assert found.tolist() == expected
     assert same(*asked)
 
@@ -211,7 +211,7 @@ def test_one_geometry_by_hand() -> None:
 
 
 def test_mixtures_by_hand() -> None:
-    """Ranks: lewm 0 1 .5; tdjepa 1 .5 0, a tie to ID 3; its crowd .5 0 1."""
+    """Ranks: lewm 0 1 .5; tdjepa 1 .5 0, a tie to ID 3; its density .5 0 1."""
     two = Mixture(PAIR, (0.25, 0.75))(tiny())
     assert two.score.tolist() == [[0.75, 0.625, 0.125]]
     assert two.position.tolist() == [2]
@@ -223,18 +223,18 @@ def test_mixtures_by_hand() -> None:
 def test_a_fitted_mixture_takes_the_voice_that_tells() -> None:
     fit = population("fit")
     costs = fit.evidence.costs.clone()
-    costs[..., 1] = (~fit.labels.success).double()
-    telling = Population(replace(fit.evidence, costs=costs), fit.labels)
-    solvable = (fit.labels.success & fit.labels.observed).any(1)
+    costs[..., 1] = (~fit.outcomes.success).double()
+    telling = Population(replace(fit.evidence, costs=costs), fit.outcomes)
+    solvable = (fit.outcomes.success & fit.outcomes.observed).any(1)
     for names, dense in ((PAIR, None), (PAIR, "lewm"), (("dinowm", "tdjepa"), None)):
         mixture = Mixture.fit(names, telling, dense)
         assert (mixture.names, mixture.dense) == (names, dense)
         assert len(mixture.weights) == 2 + (dense is not None)
-        score = mixture(telling.evidence).score.masked_fill(~fit.labels.observed, torch.inf)
-        won = fit.labels.success.gather(1, best(score, fit.evidence.ids)[:, None])[:, 0]
+        score = mixture(telling.evidence).score.masked_fill(~fit.outcomes.observed, torch.inf)
+        won = fit.outcomes.success.gather(1, best(score, fit.evidence.ids)[:, None])[:, 0]
         assert torch.equal(won & solvable, solvable)
     # What was not executed has no say.
-    hidden = replace(fit.labels, success=fit.labels.success ^ ~fit.labels.observed)
+    hidden = replace(fit.outcomes, success=fit.outcomes.success ^ ~fit.outcomes.observed)
     assert Mixture.fit(PAIR, Population(fit.evidence, hidden)) == Mixture.fit(PAIR, fit)
 
 
@@ -308,7 +308,7 @@ def test_composition_is_that_of_its_parts(fitted: Fitted) -> None:
 def test_the_composition_is_calibrated_for_successes(fitted: Fitted) -> None:
     """At least as many as with either alone, on starts whose winner was executed."""
     calibration, alignment = fitted.calibration, fitted.relational
-    seen, success = calibration.labels.observed, calibration.labels.success
+    seen, success = calibration.outcomes.observed, calibration.outcomes.success
     pair = pair_of(alignment, calibration.evidence)
     known = seen.gather(1, pair.relational[:, None])[:, 0]
 
@@ -323,8 +323,8 @@ def test_the_composition_is_calibrated_for_successes(fitted: Fitted) -> None:
 
 def test_fitting_is_fitting_then_calibrating() -> None:
     fit, calibration, test = (population(split) for split in ("fit", "cal", "test"))
-    by_hand = Alignment(QUICK).fit(fit.evidence, fit.labels)
-    by_hand.calibrate(calibration.evidence, calibration.labels)
+    by_hand = Alignment(QUICK).fit(fit.evidence, fit.outcomes)
+    by_hand.calibrate(calibration.evidence, calibration.outcomes)
     choices = [aligned(a)(test.evidence) for a in (by_hand, fit_aligned(QUICK, fit, calibration))]
     assert same(*choices)
 
@@ -333,8 +333,8 @@ def test_fitting_is_fitting_then_calibrating() -> None:
 def test_some_starts_of_a_population(pick: object) -> None:
     whole = population("test")
     part = whole.rows(torch.as_tensor(pick))
-    part.labels.check(part.evidence)
+    part.outcomes.check(part.evidence)
     at = [3, 0] if isinstance(pick, list) else list(range(1, 24, 2))
     assert part.evidence.identities == tuple(f"test-{n}" for n in at)
     assert torch.equal(part.evidence.costs, whole.evidence.costs[at])
-    assert torch.equal(part.labels.success, whole.labels.success[at])
+    assert torch.equal(part.outcomes.success, whole.outcomes.success[at])

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from djepa.align.labels import Labels
+from djepa.align.outcomes import Outcomes
 from djepa.align.plastic import (
     Ends,
     Patch,
@@ -44,7 +44,7 @@ BLOCK = [
 ]
 PROJECTION = [f"{layer}.{kind}" for layer in ("up", "norm", "down") for kind in ("weight", "bias")]
 ALLOWED = {f"predictor.blocks.1.{name}" for name in BLOCK} | {f"pred_proj.{p}" for p in PROJECTION}
-Given = tuple[Encoded, Labels]
+Given = tuple[Encoded, Outcomes]
 
 
 def random_model(seed: int = 0, kind: type[LeWM] = TDJEPA) -> LeWM:
@@ -64,11 +64,11 @@ def model() -> LeWM:
 @pytest.fixture(scope="module")
 def halves(model: LeWM, small_bank: Bank) -> tuple[Given, Given]:
     """Six starts to fit, four to calibrate on."""
-    labels = Labels.from_bank(small_bank)
+    outcomes = Outcomes.from_bank(small_bank)
     fit, calibration = torch.arange(6), torch.arange(6, 10)
     encoded = (Encoded.from_bank(model, small_bank, rows.tolist()) for rows in (fit, calibration))
     one, other = encoded
-    return (one, labels.rows(fit)), (other, labels.rows(calibration))
+    return (one, outcomes.rows(fit)), (other, outcomes.rows(calibration))
 
 
 QUICK = PlasticConfig(updates=6, every=2, batch=4, rates=(1e-3,))
@@ -190,9 +190,9 @@ def test_what_was_not_executed_is_no_failure() -> None:
     success, seen = (torch.rand(4, 9, generator=rng) < p for p in (0.5, 0.7))
     ids = torch.arange(9).expand(4, 9)
 
-    def total(labels: Tensor) -> Tensor:
-        tail = grown_tail(ends[1].cost, ids, labels, seen, 3)
-        return PlasticLoss()(*ends, labels, seen, tail).total
+    def total(outcomes: Tensor) -> Tensor:
+        tail = grown_tail(ends[1].cost, ids, outcomes, seen, 3)
+        return PlasticLoss()(*ends, outcomes, seen, tail).total
 
     assert torch.equal(total(success), total(success ^ ~seen))
 
@@ -220,11 +220,11 @@ def test_gradients_reach_the_last_block_and_the_projection_alone(
     model = random_model(kind=kind)
     assert set(open_end(model)) == set(plastic_names(model)) == ALLOWED
     statistics = model.pred_proj.norm.running_mean.clone()
-    starts, labels = halves[0]
+    starts, outcomes = halves[0]
     ends = roll(model, starts)
     frozen = Ends(ends.last.detach() + 0.1, ends.cost.detach() * 1.1)
-    tail = grown_tail(frozen.cost, starts.ids, labels.success, labels.observed, 16)
-    PlasticLoss()(ends, frozen, labels.success, labels.observed, tail).total.backward()
+    tail = grown_tail(frozen.cost, starts.ids, outcomes.success, outcomes.observed, 16)
+    PlasticLoss()(ends, frozen, outcomes.success, outcomes.observed, tail).total.backward()
     reached = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.any()}
     assert reached == ALLOWED
     assert {name for name, p in model.named_parameters() if p.grad is not None} == ALLOWED
@@ -254,7 +254,7 @@ def test_gradients_run_through_every_block(model: LeWM, halves: tuple[Given, Giv
 def test_before_the_first_update_nothing_has_changed(
     model: LeWM, halves: tuple[Given, Given]
 ) -> None:
-    starts, labels = halves[0]
+    starts, outcomes = halves[0]
     futures = model.rollout(starts.context, starts.history, starts.actions)
     student = random_model()
     open_end(student)
@@ -262,8 +262,8 @@ def test_before_the_first_update_nothing_has_changed(
     assert torch.equal(ends.last, futures[:, :, -1])
     assert torch.equal(ends.cost, model.native_cost(futures, starts.goal))
     frozen = Ends(ends.last.detach(), ends.cost.detach())
-    tail = grown_tail(frozen.cost, starts.ids, labels.success, labels.observed, 16)
-    terms = PlasticLoss()(ends, frozen, labels.success, labels.observed, tail)
+    tail = grown_tail(frozen.cost, starts.ids, outcomes.success, outcomes.observed, 16)
+    terms = PlasticLoss()(ends, frozen, outcomes.success, outcomes.observed, tail)
     assert terms.rank == terms.latent == 0
     patch = fit_patch(model, *halves, PlasticConfig(updates=0))
     adapted = apply_patch(model, patch)
@@ -328,8 +328,8 @@ def test_without_a_gain_the_unchanged_model_of_the_smallest_rate_is_kept(
 
 
 def test_what_cannot_be_fitted_is_refused(model: LeWM, halves: tuple[Given, Given]) -> None:
-    (starts, labels), calibration = halves
-    hopeless = replace(labels, success=torch.zeros_like(labels.success))
+    (starts, outcomes), calibration = halves
+    hopeless = replace(outcomes, success=torch.zeros_like(outcomes.success))
     with pytest.raises(DjepaError, match="one class"):
         fit_patch(model, (starts, hopeless), calibration, QUICK)
     with pytest.raises(DjepaError, match="must not share starts"):
@@ -338,7 +338,7 @@ def test_what_cannot_be_fitted_is_refused(model: LeWM, halves: tuple[Given, Give
         fit_patch(model, (starts, calibration[1]), calibration, QUICK)
     nothing = torch.arange(0)
     with pytest.raises(DjepaError, match="no calibration"):
-        fit_patch(model, halves[0], (starts.rows(nothing), labels.rows(nothing)), QUICK)
+        fit_patch(model, halves[0], (starts.rows(nothing), outcomes.rows(nothing)), QUICK)
     with pytest.raises(DjepaError, match="reference"):
         fit_patch(model, *halves, QUICK, reference=torch.zeros(6, 2))
     with pytest.raises(DjepaError, match="learning rate"):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from djepa.align.fit import AlignConfig, Alignment
-from djepa.align.labels import Labels
+from djepa.align.outcomes import Outcomes
 from djepa.align.store import load_alignment, save_alignment
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
@@ -52,10 +52,10 @@ def bank(bank_copy: Path, weights: Path) -> Bank:
 
 def fitted(bank: Bank, config: AlignConfig = QUICK) -> Alignment:
     evidence = Evidence.from_bank(bank, ("lewm", "tdjepa"), config.dense)
-    labels = Labels.from_bank(bank)
+    outcomes = Outcomes.from_bank(bank)
     first, last = torch.arange(6), torch.arange(6, 10)
-    alignment = Alignment(config).fit(evidence.rows(first), labels.rows(first))
-    return alignment.calibrate(evidence.rows(last), labels.rows(last))
+    alignment = Alignment(config).fit(evidence.rows(first), outcomes.rows(first))
+    return alignment.calibrate(evidence.rows(last), outcomes.rows(last))
 
 
 @pytest.mark.parametrize("changes", [{}, {"reduce": 3, "members": 2}, {"extras": ("gap",)}])

@@ -12,7 +12,6 @@ import torch
 
 from djepa.align import suite as module
 from djepa.align.fit import AlignConfig
-from djepa.align.labels import Labels
 from djepa.align.methods import (
     PLASTIC,
     TUNED,
@@ -24,6 +23,7 @@ from djepa.align.methods import (
     native,
 )
 from djepa.align.operator import OperatorConfig
+from djepa.align.outcomes import Outcomes
 from djepa.align.presets import FOUR, PAIR
 from djepa.align.store import alignment_hash
 from djepa.align.suite import MIXTURES, Suite, fit_suite, load_suite, unseen
@@ -37,7 +37,7 @@ TINY = {
     "pointwise": replace(QUICK, operator=replace(SMALL, relations=False)),
     "relational": QUICK,
     "log mixture": replace(
-        QUICK, dense=(), ranked=FOUR, base=FOUR, mixture="log", crowd=PAIR, updates=0
+        QUICK, dense=(), ranked=FOUR, base=FOUR, mixture="log", density=PAIR, updates=0
     ),
 }
 ADAPTED = (*FOUR, PLASTIC, TUNED)
@@ -71,7 +71,7 @@ def population(split: str, names: tuple[str, ...] = ADAPTED, N: int = 12) -> Pop
         goals,
     )
     y = torch.from_numpy(success)
-    return Population(evidence, Labels(evidence.identities, y, torch.ones_like(y)))
+    return Population(evidence, Outcomes(evidence.identities, y, torch.ones_like(y)))
 
 
 Parts = tuple[Population, Population]

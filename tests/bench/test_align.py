@@ -67,14 +67,14 @@ def test_the_command_writes_every_row(tmp_path: Path) -> None:
 
 
 def test_problems_are_drawn_by_name_and_can_be_learnt_from() -> None:
-    evidence, labels = problem("a", 40, 63, 16, "cpu")
+    evidence, outcomes = problem("a", 40, 63, 16, "cpu")
     again, other = (problem(name, 40, 63, 16, "cpu")[0] for name in "ab")
     assert torch.equal(evidence.terminals["lewm"], again.terminals["lewm"])
     assert not torch.equal(evidence.terminals["lewm"], other.terminals["lewm"])
-    assert labels.mixed.float().mean() > 0.9
+    assert outcomes.mixed.float().mean() > 0.9
     rank = evidence.ranks()[..., 0]
-    assert rank[labels.success].mean() < 0.25  # nearer the goal, likelier to succeed
-    assert 0.5 < rank[~labels.success].mean() < 0.6
+    assert rank[outcomes.success].mean() < 0.25  # nearer the goal, likelier to succeed
+    assert 0.5 < rank[~outcomes.success].mean() < 0.6
 
 
 def fast_inputs(alignment: Alignment) -> tuple[Evidence, LiftInputs]:

@@ -58,10 +58,10 @@ def test_rates_in_words_and_in_json():
 
 def test_rates_of_labels():
     hits = np.array([[True, False], [True, True]])
-    labels = np.array([["a", "b"], ["a", "c"]])
+    outcomes = np.array([["a", "b"], ["a", "c"]])
     counted = np.array([[True, True], [True, False]])
     assert rate_of(hits) == Rate(3, 4)
-    assert rates_by(hits, counted, labels) == {"a": Rate(2, 2), "b": Rate(0, 1)}
+    assert rates_by(hits, counted, outcomes) == {"a": Rate(2, 2), "b": Rate(0, 1)}
 
 
 def test_markdown_table():

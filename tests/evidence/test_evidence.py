@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from djepa.align.labels import Labels
+from djepa.align.outcomes import Outcomes
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, disjoint
@@ -177,9 +177,9 @@ def test_from_a_bank(bank_copy: Any) -> None:
     bank = Bank(bank_copy)
     predict_bank(bank, Tiny(), "abc")
     evidence = Evidence.from_bank(bank, ["tiny"], ["tiny"])
-    labels = Labels.from_bank(bank)
-    labels.check(evidence)
+    outcomes = Outcomes.from_bank(bank)
+    outcomes.check(evidence)
     assert evidence.directions("tiny").shape == (10, evidence.candidates, 3)
-    assert labels.success.tolist() == bank.outcomes.success.tolist()
-    assert labels.cost is not None
-    assert torch.equal(labels.cost < 1, labels.success)
+    assert outcomes.success.tolist() == bank.outcomes.success.tolist()
+    assert outcomes.cost is not None
+    assert torch.equal(outcomes.cost < 1, outcomes.success)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from djepa.align.fit import AlignConfig, Alignment
-from djepa.align.labels import Labels
+from djepa.align.outcomes import Outcomes
 from djepa.align.store import load_alignment, save_alignment
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
@@ -178,7 +178,7 @@ def test_starts_of_one_class_teach_nothing() -> None:
     assert likeliest(spoken[:9], success[:9], seen[:9]) == (1.0, 1.0)
     assert likeliest(spoken[9:], success[9:], seen[9:]) == likeliest(spoken, success, seen)
     nothing = fit_logs(e.rows(range(9)), success[:9], seen[:9], ("a", "b"))
-    assert (nothing.weights, nothing.crowd) == ((1.0, 1.0), ())
+    assert (nothing.weights, nothing.density) == ((1.0, 1.0), ())
     # One class among those seen is one class.
     alone = success[9:] & seen[9:]
     assert likeliest(spoken[9:], success[9:], alone) == (1.0, 1.0)
@@ -232,14 +232,14 @@ def test_known_weights_are_found_again() -> None:
     assert found == pytest.approx(known.tolist(), abs=0.1)
 
 
-# ---------------------------------------------------------------------------- folds, the crowd
+# ---------------------------------------------------------------------------- folds, the density
 
 
 def folds_by_hand(
-    e: Evidence, success: Tensor, seen: Tensor, names: Any, crowd: Any = ()
+    e: Evidence, success: Tensor, seen: Tensor, names: Any, density: Any = ()
 ) -> tuple[int, int]:
     """Successes of the fitting starts, and of each by weights of the other folds."""
-    spoken, hits = voices(e, names, crowd), []
+    spoken, hits = voices(e, names, density), []
     for k in range(6):
         fitted = [n for n in range(len(e)) if n % 5 != k]
         judged = [n for n in range(len(e)) if n % 5 == k or k == 5]
@@ -280,7 +280,7 @@ def test_the_crowd_speaks_where_folds_gain_by_it() -> None:
     e, success = crowded(0, "ends")
     seen = torch.ones_like(success)
     fitted = fit_logs(e, success, seen, ["a"], ["a"])
-    assert fitted.crowd == ("a",)
+    assert fitted.density == ("a",)
     assert fitted.held_out == 30 > fit_logs(e, success, seen, ["a"]).held_out
     assert fitted.weights[1] > fitted.weights[0]
     assert success.gather(1, best(fitted(e), e.ids)[:, None]).all()
@@ -290,8 +290,8 @@ def test_the_crowd_is_silent_where_folds_gain_nothing() -> None:
     e, success = crowded(0, "costs")
     seen = torch.ones_like(success)
     fitted = fit_logs(e, success, seen, ["a"], ["a"])
-    assert (fitted.crowd, len(fitted.weights), fitted.held_out) == ((), 1, 30)
-    # A crowd that cannot tell candidates apart is as good: the first, without it, stays.
+    assert (fitted.density, len(fitted.weights), fitted.held_out) == ((), 1, 30)
+    # A density that cannot tell candidates apart is as good: the first, without it, stays.
     e, success, seen = drawn(0)
     flat = replace(e, terminals={"a": torch.zeros_like(e.terminals["a"])})
     fitted = fit_logs(flat, success, seen, ("a", "b"), ("a",))
@@ -303,7 +303,7 @@ def test_what_the_crowd_gains_on_the_starts_it_was_fitted_on_does_not_count() ->
     without, with_it = (folds_by_hand(e, success, seen, ("b",), c) for c in ((), ("a",)))
     assert with_it[0] > without[0]
     assert with_it[1] < without[1]
-    assert fit_logs(e, success, seen, ("b",), ("a",)).crowd == ()
+    assert fit_logs(e, success, seen, ("b",), ("a",)).density == ()
 
 
 # ------------------------------------------------------------------------------------ errors
@@ -320,12 +320,12 @@ def test_negative_costs_are_refused() -> None:
 
 def test_a_crowd_belongs_to_a_log_mixture() -> None:
     with pytest.raises(DjepaError, match="set mixture to log"):
-        AlignConfig(crowd=("lewm",))
+        AlignConfig(density=("lewm",))
     with pytest.raises(DjepaError, match="set mixture to log"):
-        AlignConfig(crowd=("lewm",), mixture="ranks")
+        AlignConfig(density=("lewm",), mixture="ranks")
     with pytest.raises(DjepaError, match="Did you mean 'log'"):
         AlignConfig(mixture="logs")  # type: ignore[arg-type]
-    assert AlignConfig(crowd=("lewm",), mixture="log").latents == ("lewm", "tdjepa")
+    assert AlignConfig(density=("lewm",), mixture="log").latents == ("lewm", "tdjepa")
 
 
 # --------------------------------------------------------------------------------- alignment
@@ -334,16 +334,16 @@ def test_a_crowd_belongs_to_a_log_mixture() -> None:
 @pytest.mark.parametrize("telling", ["costs", "ends"])
 def test_an_alignment_with_a_log_mixture_comes_back_as_it_was(telling: str, tmp_path: Path) -> None:
     e, success = crowded(1, telling)
-    labels = Labels(e.identities, success, torch.ones_like(success))
+    outcomes = Outcomes(e.identities, success, torch.ones_like(success))
     config = AlignConfig(
-        dense=(), ranked=("a",), base=("a",), mixture="log", crowd=("a",), updates=4, rate=1e-2
+        dense=(), ranked=("a",), base=("a",), mixture="log", density=("a",), updates=4, rate=1e-2
     )
     first, last = torch.arange(20), torch.arange(20, 30)
-    alignment = Alignment(config).fit(e.rows(first), labels.rows(first))
-    alignment.calibrate(e.rows(last), labels.rows(last))
+    alignment = Alignment(config).fit(e.rows(first), outcomes.rows(first))
+    alignment.calibrate(e.rows(last), outcomes.rows(last))
     fusion = alignment.report.fusion  # type: ignore[union-attr]
     assert isinstance(fusion, LogMixture)
-    assert fusion.crowd == (("a",) if telling == "ends" else ())
+    assert fusion.density == (("a",) if telling == "ends" else ())
     save_alignment(alignment, tmp_path / "a", {})
     again = load_alignment(tmp_path / "a")
     assert (again.config, again.gate, again.report) == (config, alignment.gate, alignment.report)

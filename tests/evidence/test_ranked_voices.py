@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from djepa.align.fit import AlignConfig, Alignment
-from djepa.align.labels import Labels
+from djepa.align.outcomes import Outcomes
 from djepa.align.presets import careful, mixed
 from djepa.align.store import load_alignment, save_alignment
 from djepa.errors import DjepaError
@@ -60,9 +60,9 @@ def test_ranked_voices_by_hand() -> None:
 
 def test_voices_have_names() -> None:
     plain = LogMixture(("a", "b"), ("a",), (1.0, 1.0, 1.0), 0, 0)
-    assert plain.labels == ("a", "b", "crowd of a")
+    assert plain.inputs == ("a", "b", "density of a")
     both = LogMixture(("a",), ("a",), (1.0,) * 4, 0, 0, ranked=True)
-    assert both.labels == ("a", "crowd of a", "rank by a", "rank by crowd of a")
+    assert both.inputs == ("a", "density of a", "rank by a", "rank by density of a")
 
 
 def test_ranks_speak_where_sizes_mislead_and_only_if_asked() -> None:
@@ -77,7 +77,7 @@ def test_ranks_speak_where_sizes_mislead_and_only_if_asked() -> None:
 
 
 def test_without_a_gain_by_folds_the_simpler_choir_stays() -> None:
-    """Costs that are their own ranks: the first of equals is taken, neither ranks nor crowd."""
+    """Costs that are their own ranks: the first of equals is taken, neither ranks nor density."""
     K, N = 9, 25
     ids = np.broadcast_to(np.arange(K), (N, K)).copy()
     cost = np.random.default_rng(3).random((N, K)).argsort(1).argsort(1) + 1.0
@@ -86,7 +86,7 @@ def test_without_a_gain_by_folds_the_simpler_choir_stays() -> None:
     e = Evidence.from_arrays([f"s-{n}" for n in range(N)], ids, {"a": cost}, {"a": ends}, goal)
     success = torch.from_numpy(cost == 1)
     found = fit_logs(e, success, seen(success), ("a",), ("a",), ranked=True)
-    assert (found.ranked, found.crowd, found.held_out) == (False, (), N)
+    assert (found.ranked, found.density, found.held_out) == (False, (), N)
 
 
 def test_a_score_does_not_depend_on_the_order_of_the_pool() -> None:
@@ -101,8 +101,8 @@ def test_a_score_does_not_depend_on_the_order_of_the_pool() -> None:
 def test_an_alignment_over_such_a_mixture_is_kept_whole(tmp_path: Path) -> None:
     (e, success), (c, truth) = skewed(2), skewed(1, "calibration", N=20)
     alignment = Alignment(mixed(("a", "b"), ("a",)))
-    alignment.fit(e, Labels(e.identities, success, seen(success), None))
-    alignment.calibrate(c, Labels(c.identities, truth, seen(truth), None))
+    alignment.fit(e, Outcomes(e.identities, success, seen(success), None))
+    alignment.calibrate(c, Outcomes(c.identities, truth, seen(truth), None))
     save_alignment(alignment, tmp_path / "kept", {})
     again = load_alignment(tmp_path / "kept")
     assert again.report is not None
@@ -117,11 +117,11 @@ def test_the_careful_one_only_adds_an_operator() -> None:
     few, many = mixed(("a", "b"), ("a",)), careful(("a", "b"), ("a",))
     assert (few.mixture, few.updates) == ("log+ranks", 0)
     assert (many.mixture, many.updates, many.policy) == ("log+ranks", 1000, "careful")
-    assert (few.base, few.crowd, few.ranked) == (many.base, many.crowd, many.ranked)
+    assert (few.base, few.density, few.ranked) == (many.base, many.density, many.ranked)
 
 
 def test_an_unknown_mixture_is_named() -> None:
     with pytest.raises(DjepaError, match="log"):
         AlignConfig(mixture="logs")  # type: ignore[arg-type]
-    with pytest.raises(DjepaError, match="A crowd is a voice of a log mixture"):
-        AlignConfig(crowd=("lewm",))
+    with pytest.raises(DjepaError, match="A density is a voice of a log mixture"):
+        AlignConfig(density=("lewm",))

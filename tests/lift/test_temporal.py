@@ -14,9 +14,9 @@ from torch import Tensor
 
 from djepa.align.fit import Alignment, Decision
 from djepa.align.gates import Gate
-from djepa.align.labels import Labels
 from djepa.align.methods import Population
 from djepa.align.operator import OperatorConfig
+from djepa.align.outcomes import Outcomes
 from djepa.align.store import load_alignment, save_alignment
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
@@ -53,8 +53,8 @@ class Problem(NamedTuple):
         return self.population.evidence
 
     @property
-    def labels(self) -> Labels:
-        return self.population.labels
+    def outcomes(self) -> Outcomes:
+        return self.population.outcomes
 
 
 def path_cost(futures: Tensor, goal: Tensor) -> Tensor:
@@ -81,9 +81,9 @@ def make(split: str, N: int = 64, K: int = 12, D: int = 8, dtype: Any = np.float
         {"lewm": towards[:, :, -1], "tdjepa": moved[:, :, -1]},
         {"lewm": goal, "tdjepa": goal},
     )
-    labels = Labels.from_arrays(evidence, success, cost=first - first.min())
+    outcomes = Outcomes.from_arrays(evidence, success, cost=first - first.min())
     tensors = (torch.from_numpy(x) for x in (towards, moved, goal))
-    return Problem(Population(evidence, labels), Trajectories(*tensors))
+    return Problem(Population(evidence, outcomes), Trajectories(*tensors))
 
 
 def fitted(config: TemporalConfig = QUICK, criterion: Any = path_cost) -> TemporalAlignment:
@@ -107,19 +107,19 @@ def same(one: Any, other: Any) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-def solved(labels: Labels, position: Tensor) -> float:
-    return float(labels.success.gather(1, position[:, None]).double().mean())
+def solved(outcomes: Outcomes, position: Tensor) -> float:
+    return float(outcomes.success.gather(1, position[:, None]).double().mean())
 
 
 def by_hand(
     costs_l: list[float], costs_t: list[float], success: list[bool], paid: list[float]
-) -> tuple[Tensor, Tensor, Labels]:
+) -> tuple[Tensor, Tensor, Outcomes]:
     ids = torch.tensor([[1, 2, 3]])
     both = (torch.tensor([x], dtype=torch.float64) for x in (costs_l, costs_t))
     ranks = torch.stack([ordinal_ranks(cost, ids) for cost in both], dim=-1)
     won = torch.tensor([success])
     cost = torch.tensor([paid], dtype=torch.float64)
-    return ranks, ids, Labels(("a",), won, torch.ones_like(won), cost)
+    return ranks, ids, Outcomes(("a",), won, torch.ones_like(won), cost)
 
 
 @pytest.mark.parametrize(
@@ -143,18 +143,18 @@ def test_alpha_by_hand(success: list[bool], paid: list[float], alpha: float) -> 
 
 def test_alphas_and_what_alpha_may_read() -> None:
     np.testing.assert_allclose(ALPHAS, np.linspace(0, 1, 21), rtol=0, atol=1e-15)
-    ranks, ids, labels = by_hand([1, 2, 3], [3, 2, 1], [True, False, True], [1.0, 5.0, 2.0])
-    assert fit_alpha(ranks, ids, labels).weights == (1.0, 0.0)
-    hidden = replace(labels, observed=torch.tensor([[False, True, True]]))
+    ranks, ids, outcomes = by_hand([1, 2, 3], [3, 2, 1], [True, False, True], [1.0, 5.0, 2.0])
+    assert fit_alpha(ranks, ids, outcomes).weights == (1.0, 0.0)
+    hidden = replace(outcomes, observed=torch.tensor([[False, True, True]]))
     assert hidden.cost is not None
     hidden.cost[0, 0] = torch.nan  # 1 was not executed: 3 or 2 win
     assert fit_alpha(ranks, ids, hidden).weights == (0.45, 0.55)
     with pytest.raises(DjepaError, match="task costs"):
-        fit_alpha(ranks, ids, replace(labels, cost=None))
+        fit_alpha(ranks, ids, replace(outcomes, cost=None))
     with pytest.raises(DjepaError, match="at least one start"):
-        fit_alpha(ranks[:0], ids[:0], labels.rows(torch.arange(0)))
+        fit_alpha(ranks[:0], ids[:0], outcomes.rows(torch.arange(0)))
     held = make("fit")
-    full = fit_alpha(held.evidence.ranks(("lewm", "tdjepa")), held.evidence.ids, held.labels)
+    full = fit_alpha(held.evidence.ranks(("lewm", "tdjepa")), held.evidence.ids, held.outcomes)
     assert len(full.folds) == 5
     assert 0 < full.held_out <= full.successes
 
@@ -182,8 +182,8 @@ def test_untrained_it_moves_nothing_and_chooses_by_the_base() -> None:
 def test_it_learns_to_choose(learned: TemporalAlignment) -> None:
     test = make("test", N=256)
     decision = learned.decide(test.evidence)
-    assert solved(test.labels, best(decision.base, test.evidence.ids)) < 0.5
-    assert solved(test.labels, decision.position) > 0.8
+    assert solved(test.outcomes, best(decision.base, test.evidence.ids)) < 0.5
+    assert solved(test.outcomes, decision.position) > 0.8
     losses = learned.relational.report.losses  # type: ignore[union-attr]
     assert len(losses) == 10
     assert np.mean(losses[-3:]) < 0.8 * np.mean(losses[:2])
@@ -192,18 +192,18 @@ def test_it_learns_to_choose(learned: TemporalAlignment) -> None:
 def test_it_learns_to_move(learned: TemporalAlignment) -> None:
     """What should win goes towards the goal, what should lose away: on starts never seen."""
     test = make("test", N=256)
-    e, labels, paths = test.evidence, test.labels, test.paths
+    e, outcomes, paths = test.evidence, test.outcomes, test.paths
     moved = learned.transport(e, paths, path_cost)
     table = coefficient_table(moved.coefficients, moved.ranks, bins=4)
     assert (table[0] > table[-1]).all()
     assert displacement(moved.coefficients)["largest"] <= 0.1
-    assert labels.cost is not None
+    assert outcomes.cost is not None
 
     def loss(cost: Tensor, futures: Tensor) -> float:
         still = torch.zeros_like(cost)
         return float(transport_loss(still, cost, futures, paths.moved, *truth))
 
-    truth = (labels.success, labels.cost, e.ids)
+    truth = (outcomes.success, outcomes.cost, e.ids)
     assert loss(moved.after, moved.futures) < loss(moved.before, paths.moved) - 0.05
     step = (moved.futures - paths.moved).norm(dim=-1)
     torch.testing.assert_close(step, moved.coefficients.abs(), atol=1e-6, rtol=1e-4)
@@ -218,9 +218,9 @@ def test_the_checkpoint_is_the_earliest_of_the_best(learned: TemporalAlignment) 
     assert gate == Gate(chosen.threshold, "base_minus_refined", 8)
     cal = make("cal")
     position = learned.decide(cal.evidence).position[:, None]
-    assert int(cal.labels.success.gather(1, position).sum()) == chosen.successes
-    assert cal.labels.cost is not None
-    assert float(cal.labels.cost.gather(1, position).mean()) == pytest.approx(chosen.cost)
+    assert int(cal.outcomes.success.gather(1, position).sum()) == chosen.successes
+    assert cal.outcomes.cost is not None
+    assert float(cal.outcomes.cost.gather(1, position).mean()) == pytest.approx(chosen.cost)
 
 
 @pytest.mark.parametrize("std", [0.1, 1e4, 1e15])
@@ -285,7 +285,7 @@ def test_candidate_order_does_not_matter(learned: TemporalAlignment) -> None:
 def test_fitting_in_another_candidate_order(quick: TemporalAlignment) -> None:
     fit = make("fit")
     p = torch.from_numpy(np.random.default_rng(1).random(tuple(fit.evidence.ids.shape)).argsort(1))
-    mixed = Population(fit.evidence.columns(p), fit.labels.columns(p))
+    mixed = Population(fit.evidence.columns(p), fit.outcomes.columns(p))
     cal = make("cal").population
     again = fit_temporal(mixed, fit.paths.columns(p), cal, path_cost, QUICK)
     assert again.history == quick.history
@@ -297,9 +297,9 @@ def test_no_way_in_for_an_outcome(quick: TemporalAlignment) -> None:
         assert set(inspect.signature(function).parameters) <= known
     fit, cal, test = make("fit"), make("cal"), make("test")
     temporal = fit_temporal(fit.population, fit.paths, cal.population, path_cost, QUICK)
-    for labels in (fit.labels, cal.labels):
-        labels.success.bitwise_not_()
-        labels.observed.bitwise_not_()
+    for outcomes in (fit.outcomes, cal.outcomes):
+        outcomes.success.bitwise_not_()
+        outcomes.observed.bitwise_not_()
     assert same(temporal.decide(test.evidence), quick.decide(test.evidence))
 
 
@@ -450,14 +450,14 @@ def test_outcomes_that_cannot_teach() -> None:
             fit_temporal(**{**given, "criterion": path_cost, "config": QUICK, **change})
 
     for name, held in (("fit", fit), ("calibration", cal)):
-        free = replace(held.labels, cost=None)
+        free = replace(held.outcomes, cost=None)
         refuses("task costs", **{name: Population(held.evidence, free)})
-        other = replace(held.labels, identities=held.labels.identities[::-1])
+        other = replace(held.outcomes, identities=held.outcomes.identities[::-1])
         refuses("same starts", **{name: Population(held.evidence, other)})
     refuses("must not share starts", calibration=fit.population)
-    hidden = fit.labels.observed.clone()
+    hidden = fit.outcomes.observed.clone()
     hidden[3, 4] = False
-    unseen = replace(fit.labels, observed=hidden)
+    unseen = replace(fit.outcomes, observed=hidden)
     refuses("execute every candidate", fit=Population(fit.evidence, unseen))
     refuses("do not end where", trajectories=cal.paths)
     refuses("no start", calibration=cal.population.rows(torch.arange(0)))
@@ -468,12 +468,12 @@ def test_outcomes_that_cannot_teach() -> None:
 
 def test_starts_of_one_class_teach_by_their_costs_and_calibration_may_be_partial() -> None:
     fit, cal = make("fit"), make("cal")
-    flat = replace(fit.labels, success=torch.zeros_like(fit.labels.success))
-    assert cal.labels.cost is not None
-    seen = torch.ones_like(cal.labels.observed)
+    flat = replace(fit.outcomes, success=torch.zeros_like(fit.outcomes.success))
+    assert cal.outcomes.cost is not None
+    seen = torch.ones_like(cal.outcomes.observed)
     seen[:, 4:] = False
-    cost = cal.labels.cost.masked_fill(~seen, torch.nan)
-    part = replace(cal.labels, observed=seen, cost=cost)
+    cost = cal.outcomes.cost.masked_fill(~seen, torch.nan)
+    part = replace(cal.outcomes, observed=seen, cost=cost)
     some = Population(cal.evidence, part)
     temporal = fit_temporal(Population(fit.evidence, flat), fit.paths, some, path_cost, QUICK)
     decision = temporal.decide(make("test").evidence)

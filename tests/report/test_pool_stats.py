@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from djepa.bank.collect import collect
-from djepa.bank.read import Decisions, Outcomes, Provenance
+from djepa.bank.read import Decisions, Executions, Provenance
 from djepa.errors import DjepaError, MissingExtraError
 from djepa.evaluate.intervals import Rate
 from djepa.pools import density_pick
@@ -75,7 +75,7 @@ def tiny(observed=None):
         decisions=Decisions(
             empty, empty, np.zeros((2, 10)), goal, empty, empty, ids, x[:, :, None, None], empty
         ),
-        outcomes=Outcomes(success, np.where(success, 0.5, 2.0), seen, states),
+        outcomes=Executions(success, np.where(success, 0.5, 2.0), seen, states),
         provenance=Provenance(
             centres=np.zeros((2, 2, 1, 1)),
             behaviour=np.array(["push", "weak"]),

@@ -10,8 +10,8 @@ import pytest
 import torch
 from case_kit import Finished, Tiny, tiny_design
 
-from djepa.align.labels import Labels
 from djepa.align.methods import Population
+from djepa.align.outcomes import Outcomes
 from djepa.evidence.evidence import Evidence
 
 MakePopulation = Callable[..., Population]
@@ -41,7 +41,7 @@ def make_population(
     evidence = Evidence.from_arrays(names, np.asarray(ids, np.int64), held, ends, goals)
     paid = np.where(won, 0.5, 1.5) if task is None else np.asarray(task, float)
     tensors = (torch.from_numpy(x) for x in (won, np.ones_like(won), paid))
-    return Population(evidence, Labels(evidence.identities, *tensors))
+    return Population(evidence, Outcomes(evidence.identities, *tensors))
 
 
 @pytest.fixture(scope="session")

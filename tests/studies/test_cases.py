@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from case_kit import BLIND, CASES, LOOKS, SIZES, UNSEEN, Finished, Tiny, every
 
-from djepa.align.labels import Labels
 from djepa.align.methods import Population
+from djepa.align.outcomes import Outcomes
 from djepa.errors import DjepaError
 from djepa.evaluate.intervals import rate_of
 from djepa.evaluate.rows import successes
@@ -122,7 +122,7 @@ def test_rows_are_what_the_bank_says_of_the_choices(name: str, finished: Finishe
 @every
 def test_every_fitted_method_says_from_which_file(name: str, finished: Finished) -> None:
     tiny = finished(name)
-    plain = {*tiny.design.natives, *(f"consensus {of}" for of in tiny.design.crowd)}
+    plain = {*tiny.design.natives, *(f"consensus {of}" for of in tiny.design.density)}
     plain |= BLIND | ({tiny.design.first} - {""})
     for of in tiny.rows().values():
         assert {row.method for row in of if not row.checkpoint} == plain
@@ -219,8 +219,8 @@ def test_a_fit_on_starts_that_are_tested_is_refused(name: str, again: Finished) 
 def test_only_sixteen_grain_candidates_of_a_fitting_start_are_known(finished: Finished) -> None:
     study = finished("granular").study
     for role, known in (("fit", 16), ("calibration", 16), ("confirmation", 63)):
-        labels = study.population(role, study.cases(role)[0]).labels
-        assert labels.observed.sum(1).tolist() == [known] * len(labels.identities)
+        outcomes = study.population(role, study.cases(role)[0]).outcomes
+        assert outcomes.observed.sum(1).tolist() == [known] * len(outcomes.identities)
 
 
 def test_looks_of_a_start_keep_apart_and_can_be_told_to_be_one(finished: Finished) -> None:
@@ -259,14 +259,14 @@ def test_starts_are_shared_out(starts: int, wanted: tuple[int, ...]) -> None:
 # ----------------------------------------------------------------------------- outcomes
 
 
-def permuted(bank) -> Labels:
+def permuted(bank) -> Outcomes:
     """Outcomes of other candidates of the same start."""
-    labels = real(bank)
-    assert labels.cost is not None
-    return replace(labels, success=labels.success.flip(1), cost=labels.cost.flip(1))
+    outcomes = real(bank)
+    assert outcomes.cost is not None
+    return replace(outcomes, success=outcomes.success.flip(1), cost=outcomes.cost.flip(1))
 
 
-real = Labels.from_bank
+real = Outcomes.from_bank
 
 
 @every
@@ -277,7 +277,7 @@ def test_no_outcome_gets_into_a_choice(
     before, paid = tiny.chosen(), [r.cost for of in tiny.rows().values() for r in of]
     for file in (tiny.out / "rows").iterdir():
         file.unlink()
-    monkeypatch.setattr(Labels, "from_bank", permuted)
+    monkeypatch.setattr(Outcomes, "from_bank", permuted)
     assert tiny.run(until="decide") == ["decide"]
     after = tiny.chosen()
     assert list(after) == list(before)

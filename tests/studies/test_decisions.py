@@ -156,7 +156,7 @@ def ruled(many: Population, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], 
 def test_the_oracle_solves_whatever_can_be_solved(
     many: Population, ruled: Callable[[Any], dict[str, Choice]]
 ) -> None:
-    can = many.labels.success.any(1).numpy()
+    can = many.outcomes.success.any(1).numpy()
     assert 0 < can.sum() < len(can)
     np.testing.assert_array_equal(solved(ruled(BANK)["oracle"], many), can)
 
@@ -174,5 +174,5 @@ def test_chance_is_the_banks_own_and_knows_nothing(
     assert not torch.equal(first, other)
     counts = torch.bincount(first, minlength=9)
     assert counts.min() > 8  # 22 expected of each position, within three deviations
-    many.labels.success.bitwise_not_()
+    many.outcomes.success.bitwise_not_()
     assert torch.equal(ruled(BANK)["random"].position, first)

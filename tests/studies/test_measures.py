@@ -42,7 +42,7 @@ CHOOSERS = {
 def mixed(pool: Population) -> Population:
     """The same candidates in another order."""
     at = torch.from_numpy(np.random.default_rng(5).random((N, K)).argsort(1))
-    return Population(pool.evidence.columns(at), pool.labels.columns(at))
+    return Population(pool.evidence.columns(at), pool.outcomes.columns(at))
 
 
 def id_sets(evidence: Evidence, seed: int, k: int) -> list[set[int]]:
@@ -78,7 +78,7 @@ def test_smaller_pools_keep_their_order_and_their_outcomes(pool: Population) -> 
     assert torch.equal(
         part.evidence.terminals["lewm"], pool.evidence.terminals["lewm"][:, [1, 3, 5]]
     )
-    assert torch.equal(part.labels.success, pool.labels.success[:, [1, 3, 5]])
+    assert torch.equal(part.outcomes.success, pool.outcomes.success[:, [1, 3, 5]])
 
 
 def test_methods_share_their_subsets(pool: Population) -> None:
@@ -108,7 +108,7 @@ def test_the_whole_pool_is_the_plain_choice(pool: Population) -> None:
 def test_within_a_subset_its_own_best_is_chosen(pool: Population) -> None:
     """By hand: the cheapest of the eight drawn, and whether it succeeds."""
     found = budgets(CHOOSERS, pool, SEEDS)["native tdjepa"][8]
-    cost, success = pool.evidence.costs[..., 0].numpy(), pool.labels.success.numpy()
+    cost, success = pool.evidence.costs[..., 0].numpy(), pool.outcomes.success.numpy()
     for share, seed in zip(found, SEEDS, strict=True):
         drawn = nested(pool.evidence, seed)[:, :8].numpy()
         picks = [row[cost[n, row].argmin()] for n, row in enumerate(drawn)]

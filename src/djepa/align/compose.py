@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from djepa.align.gates import NEVER, Gate, calibrate
-from djepa.align.labels import Labels
+from djepa.align.outcomes import Outcomes
 from djepa.errors import DjepaError
 from djepa.evidence.ranks import check_pools
 
@@ -70,17 +70,17 @@ def compose(pair: Pair, threshold: float = NEVER) -> Composed:
     return Composed(pair.ids.gather(1, position[:, None])[:, 0], position, opened)
 
 
-def calibrate_composition(pair: Pair, labels: Labels) -> float:
+def calibrate_composition(pair: Pair, outcomes: Outcomes) -> float:
     """τ_P with the most successes on calibration starts; of equals the most permissive.
 
     Starts whose relational winner was not executed cannot say whether to keep it: left out.
     """
-    if labels.success.shape != pair.ids.shape or labels.observed.shape != pair.ids.shape:
+    if outcomes.success.shape != pair.ids.shape or outcomes.observed.shape != pair.ids.shape:
         raise DjepaError(f"Outcomes must be {tuple(pair.ids.shape)}, as the pools are.")
-    known = labels.observed.gather(1, pair.relational[:, None])[:, 0]
+    known = outcomes.observed.gather(1, pair.relational[:, None])[:, 0]
     if not known.any():
         raise DjepaError("No relational winner of the calibration starts was executed.")
-    kept, shown = pair.rows(known), labels.rows(known)
+    kept, shown = pair.rows(known), outcomes.rows(known)
     gate = calibrate(
         Gate(), kept.default(), kept.proposals, kept.ids, shown.success, observed=shown.observed
     )

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from djepa.align.gates import Gate, Mode, Policy, among, calibrate, calibrate_on_grid
-from djepa.align.labels import Labels
 from djepa.align.objectives import TASK_LOCAL, RelationalLoss
 from djepa.align.operator import OperatorConfig, RelationalOperator
+from djepa.align.outcomes import Outcomes
 from djepa.align.risk import Guarantee, risk_controlled
 from djepa.errors import DjepaError, unknown_name
 from djepa.evidence.evidence import Evidence, clusters, disjoint
@@ -40,7 +40,7 @@ class AlignConfig:
     ranked: tuple[str, ...] = ("lewm", "tdjepa")  # and ranks
     base: tuple[str, ...] = ("lewm", "tdjepa")  # mixed into the base score
     mixture: Mixing = "ranks"  # convex in ranks as published; the others: see evidence/logs.py
-    crowd: tuple[str, ...] = ()  # geometries whose density may be a voice of a log mixture
+    density: tuple[str, ...] = ()  # geometries whose density may be a voice of a log mixture
     reduce: int = 0  # keep so many principal directions per dense geometry; 0 keeps all
     extras: tuple[str, ...] = ()  # further label-free coordinates, see evidence/tokens.py
     operator: OperatorConfig = field(default_factory=lambda: OperatorConfig(inputs=1))
@@ -62,15 +62,15 @@ class AlignConfig:
     def __post_init__(self) -> None:
         if self.mixture not in get_args(Mixing):
             raise unknown_name("mixture", self.mixture, get_args(Mixing))
-        if self.crowd and self.mixture == "ranks":
-            raise DjepaError("A crowd is a voice of a log mixture: set mixture to log.")
+        if self.density and self.mixture == "ranks":
+            raise DjepaError("A density is a voice of a log mixture: set mixture to log.")
         if min(self.updates, self.epochs) < 0 or min(self.batch, self.every, self.members) < 1:
             raise DjepaError("batch, every and members are at least 1, updates and epochs 0.")
 
     @property
     def latents(self) -> tuple[str, ...]:
         """Geometries of which last latents are needed, beside costs."""
-        return tuple(dict.fromkeys((*self.dense, *self.crowd)))
+        return tuple(dict.fromkeys((*self.dense, *self.density)))
 
     @property
     def geometries(self) -> tuple[str, ...]:
@@ -148,40 +148,42 @@ class Alignment:
         self._fitted: Evidence | None = None
         self._calibrated_on: Evidence | None = None
 
-    def fit(self, evidence: Evidence, labels: Labels) -> "Alignment":
+    def fit(self, evidence: Evidence, outcomes: Outcomes) -> "Alignment":
         """Fit the fusion and the operator on outcomes of the fitting starts."""
-        labels.check(evidence)
+        outcomes.check(evidence)
         by_id = evidence.ids.argsort(dim=1)  # the order in which candidates come has no effect
-        evidence, labels = evidence.columns(by_id), labels.columns(by_id)
-        c, usable = self.config, labels.mixed
+        evidence, outcomes = evidence.columns(by_id), outcomes.columns(by_id)
+        c, usable = self.config, outcomes.mixed
         if not usable.any():
             raise DjepaError(
                 "Every fitting start has outcomes of one class only: there is nothing to learn. "
                 "Collect more starts, or pools with both successes and failures."
             )
         self.gate = self.report = self._fitted = None
-        fusion = self._mix(evidence, labels)
+        fusion = self._mix(evidence, outcomes)
         self.tokens = Tokens.fit(evidence, c.dense, c.ranked, c.extras, c.reduce)
         base, tokens = self._base(evidence, fusion), self.tokens(evidence)
         self.operators = [o.to(tokens.device) for o in self.fresh(tokens.shape[-1])]
         rows = usable.nonzero().flatten()
         # Batches are small: more threads gain nothing, wait for busy cores and round differently.
         with one_thread(), torch.random.fork_rng([tokens.device] if tokens.is_cuda else []):
-            losses = self._descend(tokens[rows], base[rows], evidence.ids[rows], labels.rows(rows))
+            losses = self._descend(
+                tokens[rows], base[rows], evidence.ids[rows], outcomes.rows(rows)
+            )
         self.report = Fit(len(rows), int((~usable).sum()), fusion, losses)
         self._fitted = evidence
         return self
 
-    def calibrate(self, evidence: Evidence, labels: Labels) -> "Alignment":
+    def calibrate(self, evidence: Evidence, outcomes: Outcomes) -> "Alignment":
         """Choose the checkpoint and the gate on starts that were not fitted."""
         if self._fitted is None or self.report is None:
             raise DjepaError("Fit before you calibrate.")
-        labels.check(evidence)
+        outcomes.check(evidence)
         disjoint(fitting=self._fitted, calibration=evidence)
         known, keys = self._inputs(evidence), []
         for snapshot in self._snapshots:
             self._load(snapshot)
-            gate, hits, paid = self._calibrated(known, evidence.ids, labels)
+            gate, hits, paid = self._calibrated(known, evidence.ids, outcomes)
             then = paid if self.config.grid else snapshot.trust
             keys.append((hits, -then, -snapshot.update, gate))
         at = max(range(len(keys)), key=lambda i: keys[i][:3])
@@ -190,7 +192,7 @@ class Alignment:
         return self
 
     def guarantee(
-        self, evidence: Evidence, labels: Labels, harm: float, confidence: float = 0.95
+        self, evidence: Evidence, outcomes: Outcomes, harm: float, confidence: float = 0.95
     ) -> Guarantee:
         """Replace the gate by one that turns at most a share `harm` of starts into failures.
 
@@ -199,13 +201,13 @@ class Alignment:
         """
         if self.gate is None or self._fitted is None:
             raise DjepaError("Fit and calibrate before you ask for a guarantee.")
-        labels.check(evidence)
+        outcomes.check(evidence)
         disjoint(fitting=self._fitted, guarantee=evidence)
         if self._calibrated_on is not None:
             disjoint(calibration=self._calibrated_on, guarantee=evidence)
-        base, refined = among(labels.observed, *self.scores(evidence))
+        base, refined = among(outcomes.observed, *self.scores(evidence))
         found = risk_controlled(
-            self.gate, base, refined, evidence.ids, labels.success, harm, confidence
+            self.gate, base, refined, evidence.ids, outcomes.success, harm, confidence
         )
         self.gate = found.gate
         return found
@@ -214,14 +216,14 @@ class Alignment:
         """Base (N, K) float64 and aligned (N, K) float32 scores."""
         return self._scored(self._inputs(evidence))
 
-    def _mix(self, evidence: Evidence, labels: Labels) -> Fusion | LogMixture:
+    def _mix(self, evidence: Evidence, outcomes: Outcomes) -> Fusion | LogMixture:
         """The base score that solves, or explains, most fitting starts."""
         c = self.config
         if c.mixture != "ranks":
-            told, too = (labels.success, labels.observed), c.mixture == "log+ranks"
-            return fit_logs(evidence, *told, c.base, c.crowd, too)
+            told, too = (outcomes.success, outcomes.observed), c.mixture == "log+ranks"
+            return fit_logs(evidence, *told, c.base, c.density, too)
         ranks = evidence.ranks(c.base)
-        return fit_fusion(ranks, evidence.ids, labels.success, observed=labels.observed)
+        return fit_fusion(ranks, evidence.ids, outcomes.success, observed=outcomes.observed)
 
     def _base(self, evidence: Evidence, fusion: Fusion | LogMixture) -> Tensor:
         """(N, K) float64."""
@@ -273,7 +275,7 @@ class Alignment:
         return members
 
     def _descend(
-        self, tokens: Tensor, base: Tensor, ids: Tensor, labels: Labels
+        self, tokens: Tensor, base: Tensor, ids: Tensor, outcomes: Outcomes
     ) -> tuple[float, ...]:
         """Every member sees batches of its own; checkpoints are taken of all at once."""
         c, losses = self.config, []
@@ -291,7 +293,7 @@ class Alignment:
                 rows = self._batch(len(ids), update, member)
                 scores, delta = operator.train()(tokens[rows], base[rows])
                 loss, term = c.loss(
-                    scores, delta, labels.success[rows], labels.observed[rows], ids[rows]
+                    scores, delta, outcomes.success[rows], outcomes.observed[rows], ids[rows]
                 )
                 step.zero_grad()
                 loss.backward()
@@ -320,19 +322,21 @@ class Alignment:
         order = generator("align", c.seed, member, "pass", turn).permutation(starts)
         return torch.from_numpy(order[part * c.batch :][:size])
 
-    def _calibrated(self, known: Inputs, ids: Tensor, labels: Labels) -> tuple[Gate, int, float]:
+    def _calibrated(
+        self, known: Inputs, ids: Tensor, outcomes: Outcomes
+    ) -> tuple[Gate, int, float]:
         """The gate of a checkpoint; successes and mean cost of what it chooses."""
-        c, (base, refined) = self.config, among(labels.observed, *self._scored(known))
+        c, (base, refined) = self.config, among(outcomes.observed, *self._scored(known))
         gate = Gate(mode=c.mode, decimals=c.decimals)
         if c.grid:
-            cost = labels.cost if labels.cost is not None else (~labels.success).double()
-            gate = calibrate_on_grid(gate, base, refined, ids, labels.success, cost)
+            cost = outcomes.cost if outcomes.cost is not None else (~outcomes.success).double()
+            gate = calibrate_on_grid(gate, base, refined, ids, outcomes.success, cost)
         else:
-            told, same = (labels.success, c.policy, labels.cost), clusters(labels.identities)
+            told, same = (outcomes.success, c.policy, outcomes.cost), clusters(outcomes.identities)
             gate = calibrate(gate, base, refined, ids, *told, same=same)
         chosen = gate.choose(base, refined, ids)[:, None]
-        paid = 0.0 if labels.cost is None else float(labels.cost.gather(1, chosen).mean())
-        return gate, int(labels.success.gather(1, chosen).sum()), paid
+        paid = 0.0 if outcomes.cost is None else float(outcomes.cost.gather(1, chosen).mean())
+        return gate, int(outcomes.success.gather(1, chosen).sum()), paid
 
     def _weights(self) -> tuple[dict[str, Tensor], ...]:
         return tuple(copy.deepcopy(operator.state_dict()) for operator in self.operators)
@@ -342,9 +346,9 @@ class Alignment:
             operator.load_state_dict(weights)
 
 
-def fit(evidence: Evidence, labels: Labels, config: AlignConfig | None = None) -> Alignment:
+def fit(evidence: Evidence, outcomes: Outcomes, config: AlignConfig | None = None) -> Alignment:
     """A fitted alignment, to be calibrated on other starts: `fit(...).calibrate(...)`."""
-    return Alignment(config).fit(evidence, labels)
+    return Alignment(config).fit(evidence, outcomes)
 
 
 def recovered(decision: Decision, costs: Tensor, ids: Tensor) -> float:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from djepa.align.compose import Pair, calibrate_composition, compose
 from djepa.align.fit import AlignConfig, Alignment
-from djepa.align.labels import Labels
+from djepa.align.outcomes import Outcomes
 from djepa.evidence.evidence import Evidence, join
 from djepa.evidence.fusion import fit_fusion, fuse
 from djepa.evidence.ranks import best, ordinal_ranks
@@ -43,27 +43,27 @@ class Population:
     """Evidence of some starts, and what execution showed of them."""
 
     evidence: Evidence
-    labels: Labels
+    outcomes: Outcomes
 
     def rows(self, chosen: Tensor) -> "Population":
         """Some of these starts."""
-        return Population(self.evidence.rows(chosen), self.labels.rows(chosen))
+        return Population(self.evidence.rows(chosen), self.outcomes.rows(chosen))
 
     def to(self, device: str | torch.device) -> "Population":
         """The same on another device."""
-        return Population(self.evidence.to(device), self.labels.to(device))
+        return Population(self.evidence.to(device), self.outcomes.to(device))
 
     @classmethod
     def join(cls, parts: Sequence["Population"]) -> "Population":
         """All starts of several populations, one after the other."""
-        labels = [part.labels for part in parts]
-        costs = [of.cost for of in labels if of.cost is not None]
+        outcomes = [part.outcomes for part in parts]
+        costs = [of.cost for of in outcomes if of.cost is not None]
         success, observed = (
-            torch.cat([getattr(of, what) for of in labels]) for what in ("success", "observed")
+            torch.cat([getattr(of, what) for of in outcomes]) for what in ("success", "observed")
         )
         evidence = join([part.evidence for part in parts])
-        cost = torch.cat(costs) if len(costs) == len(labels) else None
-        return cls(evidence, Labels(evidence.identities, success, observed, cost))
+        cost = torch.cat(costs) if len(costs) == len(outcomes) else None
+        return cls(evidence, Outcomes(evidence.identities, success, observed, cost))
 
 
 def lowest(score: Tensor, ids: Tensor) -> Choice:
@@ -94,7 +94,7 @@ class Mixture:
         """The weights that solve most fitting starts."""
         voices = cls(names, (), dense).voices(fit.evidence)
         found = fit_fusion(
-            voices, fit.evidence.ids, fit.labels.success, observed=fit.labels.observed
+            voices, fit.evidence.ids, fit.outcomes.success, observed=fit.outcomes.observed
         )
         return cls(names, found.weights, dense)
 
@@ -103,8 +103,8 @@ class Mixture:
         ranks = e.ranks(self.names)
         if self.dense is None:
             return ranks
-        crowd = ordinal_ranks(consensus(e, self.dense), e.ids)
-        return torch.cat([ranks, crowd[..., None]], dim=-1)
+        density = ordinal_ranks(consensus(e, self.dense), e.ids)
+        return torch.cat([ranks, density[..., None]], dim=-1)
 
     def __call__(self, e: Evidence) -> Choice:
         """The lowest mixture."""
@@ -125,8 +125,8 @@ def aligned(alignment: Alignment) -> Chooser:
 
 def fit_aligned(config: AlignConfig, fit: Population, calibration: Population) -> Alignment:
     """A fitted and calibrated alignment."""
-    alignment = Alignment(config).fit(fit.evidence, fit.labels)
-    return alignment.calibrate(calibration.evidence, calibration.labels)
+    alignment = Alignment(config).fit(fit.evidence, fit.outcomes)
+    return alignment.calibrate(calibration.evidence, calibration.outcomes)
 
 
 def with_plastic(e: Evidence) -> Evidence:
@@ -158,7 +158,7 @@ def composed(alignment: Alignment, threshold: float) -> Chooser:
 
 def fit_composed(alignment: Alignment, calibration: Population) -> float:
     """τ_P."""
-    return calibrate_composition(pair_of(alignment, calibration.evidence), calibration.labels)
+    return calibrate_composition(pair_of(alignment, calibration.evidence), calibration.outcomes)
 
 
 def successes(choosers: Mapping[str, Chooser], test: Population) -> dict[str, Tensor]:
@@ -166,5 +166,5 @@ def successes(choosers: Mapping[str, Chooser], test: Population) -> dict[str, Te
     found = {}
     for name, choose in choosers.items():
         at = choose(test.evidence).position[:, None]
-        found[name] = test.labels.success.gather(1, at)[:, 0]
+        found[name] = test.outcomes.success.gather(1, at)[:, 0]
     return found

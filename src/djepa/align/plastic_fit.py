@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from djepa.align.labels import Labels
+from djepa.align.outcomes import Outcomes
 from djepa.align.plastic import (
     Ends,
     Patch,
@@ -167,8 +167,8 @@ def survey(model: LeWM, starts: Encoded, batch: int) -> Ends:
 
 def fit_patch(
     model: LeWM,
-    fitting: tuple[Encoded, Labels],
-    calibration: tuple[Encoded, Labels],
+    fitting: tuple[Encoded, Outcomes],
+    calibration: tuple[Encoded, Outcomes],
     config: PlasticConfig | None = None,
     reference: Tensor | None = None,
     report: Report = lambda checkpoint: None,
@@ -177,15 +177,15 @@ def fit_patch(
 
     `reference` (N, K) scores of the fitting pools order the tails; by default the frozen costs.
     """
-    c, (starts, labels) = config or PlasticConfig(), fitting
-    for pools, outcomes in (fitting, calibration):
-        outcomes.check(pools_of(pools))
+    c, (starts, outcomes) = config or PlasticConfig(), fitting
+    for pools, known in (fitting, calibration):
+        known.check(pools_of(pools))
     disjoint(fitting=pools_of(starts), calibration=pools_of(calibration[0]))
     if reference is not None:
         check_pools(starts.ids, reference=reference)
     if not len(calibration[0]):
         raise DjepaError("There are no calibration starts to choose a checkpoint on.")
-    rows = labels.mixed.nonzero().flatten()
+    rows = outcomes.mixed.nonzero().flatten()
     if not len(rows):
         raise DjepaError(
             "Every fitting start has outcomes of one class only: there is nothing to learn. "
@@ -193,7 +193,7 @@ def fit_patch(
         )
     frozen = copy.deepcopy(model).eval()
     scores = None if reference is None else reference[rows]
-    lesson = _lesson(frozen, starts.rows(rows), labels.rows(rows), c, scores)
+    lesson = _lesson(frozen, starts.rows(rows), outcomes.rows(rows), c, scores)
     exam = _lesson(frozen, *calibration, c)
     trials, history = [], []
     for rate in sorted(c.rates):
@@ -277,13 +277,13 @@ def _batch(starts: int, update: int, c: PlasticConfig) -> Tensor:
 def _lesson(
     model: LeWM,
     starts: Encoded,
-    labels: Labels,
+    outcomes: Outcomes,
     c: PlasticConfig,
     reference: Tensor | None = None,
 ) -> Lesson:
     ids, frozen = starts.ids, survey(model, starts, c.batch)
     check_pools(ids, **{"native cost": frozen.cost})
-    success, observed = labels.success.to(ids.device), labels.observed.to(ids.device)
+    success, observed = outcomes.success.to(ids.device), outcomes.observed.to(ids.device)
     scores = frozen.cost if reference is None else reference.to(ids.device)
     tail = grown_tail(scores, ids, success, observed, c.tail)
     return Lesson(starts, success, observed, frozen, tail)

@@ -14,17 +14,19 @@ def single(name: str) -> AlignConfig:
     return AlignConfig(dense=(name,), ranked=(name,), base=(name,))
 
 
-def mixed(names: tuple[str, ...], crowd: tuple[str, ...], by: Mixing = "log+ranks") -> AlignConfig:
+def mixed(
+    names: tuple[str, ...], density: tuple[str, ...], by: Mixing = "log+ranks"
+) -> AlignConfig:
     """Costs of these geometries mixed by likelihood, density too if folds want it; no operator."""
-    return AlignConfig(dense=(), ranked=names, base=names, mixture=by, crowd=crowd, updates=0)
+    return AlignConfig(dense=(), ranked=names, base=names, mixture=by, density=density, updates=0)
 
 
 def careful(
-    names: tuple[str, ...], crowd: tuple[str, ...], by: Mixing = "log+ranks"
+    names: tuple[str, ...], density: tuple[str, ...], by: Mixing = "log+ranks"
 ) -> AlignConfig:
     """An operator over that mixture, whose gate opens only where calibration starts show a gain."""
     return replace(
-        mixed(names, crowd, by),
+        mixed(names, density, by),
         extras=("log", "agreement"),
         operator=OperatorConfig(inputs=1, dropout=0.1),
         updates=1000,

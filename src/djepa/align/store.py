@@ -98,7 +98,7 @@ def alignment_hash(folder: Path) -> str:
 def _fusion(held: dict[str, Any]) -> Fusion | LogMixture:
     weights, hits, held_out = tuple(held["weights"]), held["successes"], held["held_out"]
     if "names" in held:
-        of, ranked = (tuple(held["names"]), tuple(held["crowd"])), held.get("ranked", False)
+        of, ranked = (tuple(held["names"]), tuple(held["density"])), held.get("ranked", False)
         return LogMixture(*of, weights, hits, held_out, ranked)
     return Fusion(weights, hits, tuple(map(tuple, held["folds"])), held_out)
 

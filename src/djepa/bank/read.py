@@ -48,7 +48,7 @@ class Decisions:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcomes:
+class Executions:
     """What execution showed. An unobserved candidate is not a failed one."""
 
     success: Array  # (N, K) bool
@@ -118,9 +118,9 @@ class Bank:
         return Decisions(**self._read("decision"))
 
     @cached_property
-    def outcomes(self) -> Outcomes:
+    def outcomes(self) -> Executions:
         """What execution showed, row by row as in `decisions`."""
-        return Outcomes(**self._read("outcome"))
+        return Executions(**self._read("outcome"))
 
     @cached_property
     def provenance(self) -> Provenance:

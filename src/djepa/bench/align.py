@@ -114,8 +114,8 @@ def _fit(config: AlignBench, fit: Problem, calibration: Problem) -> tuple[Alignm
 
 
 def _gate(alignment: Alignment, fit: Problem, device: str) -> Row:
-    (evidence, labels), gate = fit, Gate()
-    given = (*alignment.scores(evidence), evidence.ids, labels.success)
+    (evidence, outcomes), gate = fit, Gate()
+    given = (*alignment.scores(evidence), evidence.ids, outcomes.success)
     ours, plain = (partial(how, gate, *given) for how in (calibrate, calibrate_by_loop))
     if ours() != plain():
         raise DjepaError("The loop over thresholds chooses another gate.")
@@ -161,10 +161,10 @@ def _one_call(config: AlignBench) -> tuple[float, float]:
 def _loss(fit: Problem, device: str) -> Row:
     """Forward and backward of one published batch."""
     config, rows = AlignConfig(), fit[1].mixed.nonzero().flatten()[: AlignConfig().batch]
-    evidence, labels = fit[0].rows(rows), fit[1].rows(rows)
+    evidence, outcomes = fit[0].rows(rows), fit[1].rows(rows)
     base = evidence.ranks(PAIR).mean(-1).float()
     delta = (0.1 * torch.cos(100 * base)).requires_grad_()
-    shown = labels.success, labels.observed, evidence.ids
+    shown = outcomes.success, outcomes.observed, evidence.ids
 
     def batched() -> Tensor:
         return config.loss(base + delta, delta, *shown)[0]

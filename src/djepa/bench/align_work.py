@@ -16,9 +16,9 @@ from torch import Tensor
 
 from djepa.align.fit import Alignment
 from djepa.align.gates import NEVER, Gate
-from djepa.align.labels import Labels
 from djepa.align.objectives import RelationalLoss
 from djepa.align.operator import RelationalOperator
+from djepa.align.outcomes import Outcomes
 from djepa.align.presets import PAIR
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
@@ -27,7 +27,7 @@ from djepa.lift.ordinal import lift, realize
 from djepa.seeds import generator
 
 BLOCKS = 5
-Problem = tuple[Evidence, Labels]
+Problem = tuple[Evidence, Outcomes]
 LiftInputs = tuple[RelationalOperator, Gate, Tensor, Tensor, Tensor, Tensor, Tensor]
 
 
@@ -125,8 +125,8 @@ def problem(split: str, starts: int, candidates: int, latent: int, device: str) 
     names = [f"{split}-{start}" for start in range(starts)]
     evidence = Evidence.from_arrays(names, ids, costs, ends, goals)
     outcome, seen = torch.from_numpy(success), torch.ones(shape, dtype=torch.bool)
-    labels = Labels(evidence.identities, outcome, seen, torch.from_numpy(error))
-    return evidence.to(device), labels.to(device)
+    outcomes = Outcomes(evidence.identities, outcome, seen, torch.from_numpy(error))
+    return evidence.to(device), outcomes.to(device)
 
 
 def futures(evidence: Evidence, name: str) -> tuple[Tensor, Tensor]:

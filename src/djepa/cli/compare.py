@@ -25,8 +25,8 @@ class Compare:
 
     def run(self) -> int:
         """Fit everything, print one table."""
-        from djepa.align.labels import Labels
         from djepa.align.methods import Population
+        from djepa.align.outcomes import Outcomes
         from djepa.align.presets import FOUR, PAIR
         from djepa.align.suite import fit_suite
         from djepa.bank.read import Bank
@@ -37,7 +37,7 @@ class Compare:
 
         def load(path: Path) -> Population:
             bank = Bank(path)
-            return Population(Evidence.from_bank(bank, FOUR, PAIR), Labels.from_bank(bank))
+            return Population(Evidence.from_bank(bank, FOUR, PAIR), Outcomes.from_bank(bank))
 
         fit, calibration, test = load(self.fit), load(self.calibration), load(self.test)
         disjoint(fit=fit.evidence, calibration=calibration.evidence, test=test.evidence)
@@ -49,7 +49,7 @@ class Compare:
         if self.against not in found:
             raise unknown_name("method", self.against, found)
         picks = {name: choose(test.evidence).position for name, choose in found.items()}
-        rows = compare_rows(picks, test.labels.success, self.against)
+        rows = compare_rows(picks, test.outcomes.success, self.against)
         console.print(compare_markdown(rows, self.against))
         if self.json:
             write_atomically(self.json, to_json(rows).encode())

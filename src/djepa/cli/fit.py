@@ -37,7 +37,7 @@ class FitAlignment:
         from dataclasses import replace
 
         from djepa.align.fit import Alignment
-        from djepa.align.labels import Labels
+        from djepa.align.outcomes import Outcomes
         from djepa.align.presets import get_preset
         from djepa.align.store import save_alignment
         from djepa.bank.read import Bank
@@ -54,21 +54,23 @@ class FitAlignment:
         fit, calibration = (
             Evidence.from_bank(bank, config.geometries, config.latents) for bank in banks
         )
-        labels = [Labels.from_bank(bank) for bank in banks]
+        outcomes = [Outcomes.from_bank(bank) for bank in banks]
         console.print(f"fitting on {len(fit)} starts, {config.updates} updates ...")
-        alignment = Alignment(config).fit(fit, labels[0]).calibrate(calibration, labels[1])
+        alignment = Alignment(config).fit(fit, outcomes[0]).calibrate(calibration, outcomes[1])
         hashes = {"fitting": banks[0].hash, "calibration": banks[1].hash}
         if self.guarantee:
             certified = Bank(self.guarantee)
             hashes["guarantee"] = certified.hash
             starts = Evidence.from_bank(certified, config.geometries, config.latents)
-            console.print(f"{alignment.guarantee(starts, Labels.from_bank(certified), self.harm)}")
+            console.print(
+                f"{alignment.guarantee(starts, Outcomes.from_bank(certified), self.harm)}"
+            )
         save_alignment(alignment, self.out, {"preset": self.preset, "banks": hashes})
         report, gate = alignment.report, alignment.gate
         assert report is not None
         assert gate is not None
         fusion = report.fusion
-        voices = config.base if isinstance(fusion, Fusion) else fusion.labels
+        voices = config.base if isinstance(fusion, Fusion) else fusion.inputs
         mix = ", ".join(f"{w:g} {n}" for w, n in zip(fusion.weights, voices, strict=True))
         console.print(f"{report.starts} starts taught, {report.skipped} of one class did not")
         console.print(f"base score: {mix}; gate opens above {gate.threshold:.4g}")

@@ -68,10 +68,10 @@ def rate_of(hits: Array) -> Rate:
     return Rate(int(hits.sum()), hits.size)
 
 
-def rates_by(hits: Array, counted: Array, labels: Array) -> dict[str, Rate]:
+def rates_by(hits: Array, counted: Array, families: Array) -> dict[str, Rate]:
     """The rate of every label among what is counted; three arrays of one shape."""
-    names = sorted(set(labels[counted].tolist()))
-    return {name: rate_of(hits[counted & (labels == name)]) for name in names}
+    names = sorted(set(families[counted].tolist()))
+    return {name: rate_of(hits[counted & (families == name)]) for name in names}
 
 
 def plain(value: Any) -> Any:

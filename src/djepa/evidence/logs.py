@@ -6,7 +6,7 @@
 
 Ranks forget by how much one candidate is better than the next; ratios of costs do not, and like
 ranks they know no unit. softmax(-b / T) is then a probability that was fitted to outcomes, with the
-temperature T of the operator's own objective. The crowd may be a further voice: the logarithm of
+temperature T of the operator's own objective. The density may be a further voice: the logarithm of
 the consensus distance. And ranks may speak beside the logarithms, r_i^m of every voice: a ratio of
 costs says much where costs are of one kind, and misleads where they are not, as of what is seen
 and what is felt. Who speaks, five folds of the fitting starts decide.
@@ -37,29 +37,29 @@ class LogMixture:
     """Weights of the voices, and what folds of the fitting starts say of them."""
 
     names: tuple[str, ...]  # geometries whose costs speak
-    crowd: tuple[str, ...]  # geometries whose consensus distances do
+    density: tuple[str, ...]  # geometries whose consensus distances do
     weights: tuple[float, ...]  # of all of them
     successes: int  # of the fitting starts
     held_out: int  # of the fitting starts, each judged by weights of the other folds
     ranked: bool = False  # whether ranks of all of them speak too
 
     @property
-    def labels(self) -> tuple[str, ...]:
+    def inputs(self) -> tuple[str, ...]:
         """The voices in words, as the weights stand."""
-        first = (*self.names, *(f"crowd of {name}" for name in self.crowd))
+        first = (*self.names, *(f"density of {name}" for name in self.density))
         return (*first, *(f"rank by {name}" for name in first)) if self.ranked else first
 
     def __call__(self, evidence: Evidence) -> Tensor:
         """(N, K) float64 base score, the pool's lowest near 0; the same in any pool order."""
-        return mix(voices(evidence, self.names, self.crowd, self.ranked), self.weights)
+        return mix(voices(evidence, self.names, self.density, self.ranked), self.weights)
 
 
 def voices(
-    evidence: Evidence, names: Sequence[str], crowd: Sequence[str] = (), ranked: bool = False
+    evidence: Evidence, names: Sequence[str], density: Sequence[str] = (), ranked: bool = False
 ) -> Tensor:
-    """(N, K, M) float64: ℓ of every geometry, then of every crowd; then r of all of these."""
+    """(N, K, M) float64: ℓ of every geometry, then of every density; then r of all of these."""
     at = [evidence.names.index(name) for name in names]
-    spoken = [evidence.costs[..., m] for m in at] + [consensus(evidence, name) for name in crowd]
+    spoken = [evidence.costs[..., m] for m in at] + [consensus(evidence, name) for name in density]
     if any((cost < 0).any() for cost in spoken):
         raise DjepaError("Logarithms need costs that are not negative. Mix ranks instead.")
     logs = log_ratios(torch.stack(spoken, dim=-1))
@@ -82,15 +82,17 @@ def fit_logs(
     success: Tensor,
     observed: Tensor,
     names: Sequence[str],
-    crowd: Sequence[str] = (),
+    density: Sequence[str] = (),
     ranked: bool = False,
 ) -> LogMixture:
     """The likeliest weights of every choir that is allowed; the best by folds, then the first.
 
-    A choir is the geometries, with the crowd or without, with ranks beside logarithms or without.
+    A choir is the geometries, with the density or without, with ranks beside logarithms or without.
     """
-    crowds = [()] if not crowd else [(), tuple(crowd)]
-    choirs = [(extra, too) for too in ((False, True) if ranked else (False,)) for extra in crowds]
+    densities = [()] if not density else [(), tuple(density)]
+    choirs = [
+        (extra, too) for too in ((False, True) if ranked else (False,)) for extra in densities
+    ]
     found = [_fit(evidence, success, observed, tuple(names), *choir) for choir in choirs]
     return max(found, key=lambda mixture: mixture.held_out)
 
@@ -100,10 +102,10 @@ def _fit(
     success: Tensor,
     observed: Tensor,
     names: tuple[str, ...],
-    crowd: tuple[str, ...],
+    density: tuple[str, ...],
     ranked: bool,
 ) -> LogMixture:
-    spoken, ids = voices(evidence, names, crowd, ranked), evidence.ids
+    spoken, ids = voices(evidence, names, density, ranked), evidence.ids
     fold = clusters(evidence.identities).to(ids.device) % FOLDS
 
     def judge(weights: Sequence[float], rows: Tensor) -> int:
@@ -117,7 +119,7 @@ def _fit(
         if rest.any() and not rest.all():
             held_out += judge(likeliest(spoken[rest], success[rest], observed[rest]), ~rest)
     weights = likeliest(spoken, success, observed)
-    return LogMixture(names, crowd, weights, judge(weights, fold >= 0), held_out, ranked)
+    return LogMixture(names, density, weights, judge(weights, fold >= 0), held_out, ranked)
 
 
 def likeliest(spoken: Tensor, success: Tensor, observed: Tensor) -> tuple[float, ...]:

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from djepa.align.fit import Alignment, Fit
 from djepa.align.gates import Gate, among, calibrate
-from djepa.align.labels import Labels
 from djepa.align.methods import Population
 from djepa.align.operator import RelationalOperator
+from djepa.align.outcomes import Outcomes
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import disjoint
 from djepa.evidence.fusion import Fusion, fuse
@@ -53,8 +53,10 @@ class Lesson(NamedTuple):
 
     def rows(self, at: Tensor) -> "Lesson":
         """Of some starts."""
-        labels, paths = (self.success[at], self.cost[at]), self.paths.rows(at).to(torch.float32)
-        return Lesson(self.tokens[at], self.base[at], self.ids[at], self.ranks[at], *labels, paths)
+        outcomes, paths = (self.success[at], self.cost[at]), self.paths.rows(at).to(torch.float32)
+        return Lesson(
+            self.tokens[at], self.base[at], self.ids[at], self.ranks[at], *outcomes, paths
+        )
 
 
 def fit_temporal(
@@ -91,18 +93,18 @@ def fit_temporal(
     return TemporalAlignment(c, relational, head, history)
 
 
-def fit_alpha(ranks: Tensor, ids: Tensor, labels: Labels) -> Fusion:
+def fit_alpha(ranks: Tensor, ids: Tensor, outcomes: Outcomes) -> Fusion:
     """(N, K, 2) ranks of L and T -> weights (α, 1 - α); ties in cost too go to the larger α."""
-    if labels.cost is None or not len(ids):
+    if outcomes.cost is None or not len(ids):
         raise DjepaError(
             "α is chosen by successes and task costs of at least one start: give them."
         )
     wins, paid = [], []
     for alpha in ALPHAS:
-        score = fuse(ranks, (alpha, 1 - alpha)).masked_fill(~labels.observed, torch.inf)
+        score = fuse(ranks, (alpha, 1 - alpha)).masked_fill(~outcomes.observed, torch.inf)
         winner = best(score, ids)[:, None]
-        wins.append(labels.success.gather(1, winner)[:, 0])
-        paid.append(labels.cost.gather(1, winner)[:, 0])
+        wins.append(outcomes.success.gather(1, winner)[:, 0])
+        paid.append(outcomes.cost.gather(1, winner)[:, 0])
 
     def choose(rows: Tensor) -> int:
         return max(
@@ -122,11 +124,11 @@ def _check(
     fit: Population, trajectories: Trajectories, calibration: Population, c: TemporalConfig
 ) -> None:
     for population in (fit, calibration):
-        population.labels.check(population.evidence)
-        if population.labels.cost is None:
+        population.outcomes.check(population.evidence)
+        if population.outcomes.cost is None:
             raise DjepaError("Outcomes are ordered by task cost too: give the task costs.")
     disjoint(fitting=fit.evidence, calibration=calibration.evidence)
-    if not fit.labels.observed.all():
+    if not fit.outcomes.observed.all():
         raise DjepaError(
             "The loss orders whole pools, and what was not executed is not a failure: "
             "execute every candidate of the fitting starts."
@@ -139,16 +141,18 @@ def _prepare(
 ) -> tuple[Alignment, Lesson]:
     """An alignment with its base and an untrained operator: it scores, but cannot decide yet."""
     by_id = fit.evidence.ids.argsort(dim=1)  # the order in which candidates come has no effect
-    evidence, labels = fit.evidence.columns(by_id), fit.labels.columns(by_id)
+    evidence, outcomes = fit.evidence.columns(by_id), fit.outcomes.columns(by_id)
     a, relational, ranks = c.align, Alignment(c.align), evidence.ranks(c.align.base)
-    fusion = fit_alpha(ranks, evidence.ids, labels)
+    fusion = fit_alpha(ranks, evidence.ids, outcomes)
     relational.report = Fit(len(evidence), 0, fusion, ())
     relational.tokens = Tokens.fit(evidence, a.dense, a.ranked, a.extras, a.reduce)
     tokens, base = relational.tokens(evidence), fuse(ranks, fusion.weights)
     relational.operators = [o.to(tokens.device) for o in relational.fresh(tokens.shape[-1])]
-    assert labels.cost is not None
+    assert outcomes.cost is not None
     paths = trajectories.columns(by_id)
-    return relational, Lesson(tokens, base, evidence.ids, ranks, labels.success, labels.cost, paths)
+    return relational, Lesson(
+        tokens, base, evidence.ids, ranks, outcomes.success, outcomes.cost, paths
+    )
 
 
 def _descend(
@@ -206,11 +210,11 @@ def _judge(
     relational: Alignment, calibration: Population, update: int, loss: float | None
 ) -> Checkpoint:
     """The gate that calibration starts give this operator, and what it then chooses."""
-    a, ids, labels = relational.config, calibration.evidence.ids, calibration.labels
-    base, refined = among(labels.observed, *relational.scores(calibration.evidence))
+    a, ids, outcomes = relational.config, calibration.evidence.ids, calibration.outcomes
+    base, refined = among(outcomes.observed, *relational.scores(calibration.evidence))
     gate = Gate(mode=a.mode, decimals=a.decimals)
-    gate = calibrate(gate, base, refined, ids, labels.success, a.policy, labels.cost)
-    assert labels.cost is not None
+    gate = calibrate(gate, base, refined, ids, outcomes.success, a.policy, outcomes.cost)
+    assert outcomes.cost is not None
     at = gate.choose(base, refined, ids)[:, None]
-    hits, cost = labels.success.gather(1, at).sum(), labels.cost.gather(1, at).mean()
+    hits, cost = outcomes.success.gather(1, at).sum(), outcomes.cost.gather(1, at).mean()
     return Checkpoint(update, loss, int(hits), float(cost), gate.threshold)

@@ -28,7 +28,7 @@ RESAMPLED = f"those of differences come from {RESAMPLES:,} resamples of whole st
 
 
 @dataclass(frozen=True, eq=False)
-class Outcomes:
+class Solved:
     """What the methods achieved on the same starts of one bank."""
 
     pools: str
@@ -72,7 +72,7 @@ class Deployment:
     choices: Rate | None = None  # starts whose choice it gives back
 
 
-def gather(rows: Iterable[Row]) -> Outcomes:
+def gather(rows: Iterable[Row]) -> Solved:
     """Rows of one bank, kind of pools and rule; anything mixed, doubled or missing is refused."""
     held = list(rows)
     kinds = sorted({(row.study, row.pools, row.rule, row.bank) for row in held})
@@ -89,7 +89,7 @@ def gather(rows: Iterable[Row]) -> Outcomes:
     if len({(row.method, row.start) for row in held}) < len(held):
         raise DjepaError("A start stands twice for a method. Write its rows once.")
     eligible = np.array([known[start][1] for start in sorted(known)], bool)
-    return Outcomes(held[0].pools, successes(held), eligible)
+    return Solved(held[0].pools, successes(held), eligible)
 
 
 def success_table(rows: Iterable[Row], methods: Sequence[str]) -> Table:

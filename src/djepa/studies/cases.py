@@ -25,8 +25,8 @@ import numpy as np
 import torch
 
 from djepa.align.fit import Alignment
-from djepa.align.labels import Labels
 from djepa.align.methods import Chooser, Population, aligned, densest, lowest, native
+from djepa.align.outcomes import Outcomes
 from djepa.align.store import alignment_hash
 from djepa.align.suite import Recipe, Suite, fit_suite, load_suite, unseen
 from djepa.bank.collect import collect
@@ -81,7 +81,7 @@ class Design:
     evidence: Callable[[Bank, str], Evidence]  # bank, look
     recipe: Recipe
     natives: Mapping[str, str]  # method -> column of the evidence
-    crowd: tuple[str, ...]  # columns whose terminals make a consensus control
+    density: tuple[str, ...]  # columns whose terminals make a consensus control
     methods: tuple[str, ...]  # in the order of the tables
     against: tuple[str, ...]  # what D-JEPA is compared with
     summary: bool = False  # store summaries of wide latents
@@ -186,19 +186,19 @@ class CaseStudy:
     def population(self, role: str, case: Case) -> Population:
         """Evidence and outcomes of a case; identities carry the look where cases share starts."""
         bank = self.bank(role, case)
-        evidence, labels = self.design.evidence(bank, case.look), Labels.from_bank(bank)
+        evidence, outcomes = self.design.evidence(bank, case.look), Outcomes.from_bank(bank)
         if self.design.clustered:
             names = tuple(f"{name}@{case.look}" for name in evidence.identities)
-            evidence, labels = (
+            evidence, outcomes = (
                 replace(evidence, identities=names),
-                replace(labels, identities=names),
+                replace(outcomes, identities=names),
             )
         if self.design.sparse and role != "confirmation":
-            labels = thinned(labels, self.design.sparse)
-        if case.rule and labels.cost is not None:
-            cost = labels.cost * case.scale
-            labels = replace(labels, cost=cost, success=cost < 1)
-        return Population(evidence, labels).to(self.place.device)
+            outcomes = thinned(outcomes, self.design.sparse)
+        if case.rule and outcomes.cost is not None:
+            cost = outcomes.cost * case.scale
+            outcomes = replace(outcomes, cost=cost, success=cost < 1)
+        return Population(evidence, outcomes).to(self.place.device)
 
     def suite(self, group: str) -> Suite:
         """What was fitted for a group of cases."""
@@ -208,7 +208,7 @@ class CaseStudy:
         """Every method of the study, by the names of the tables."""
         design, suite = self.design, self.suite(group)
         found: dict[str, Chooser] = {name: native(of) for name, of in design.natives.items()}
-        found |= {f"consensus {name}": densest(name) for name in design.crowd}
+        found |= {f"consensus {name}": densest(name) for name in design.density}
         found |= suite.mixtures
         if design.first:
             found[design.first] = lambda e: lowest(e.ids.double(), e.ids)
@@ -312,18 +312,18 @@ def new_case_study(design: Design, place: Place, preset: str) -> CaseStudy:
 
 def mixed(test: Population) -> list[bool]:
     """Which starts have a success and a failure: on the others no decision matters."""
-    found: list[bool] = test.labels.mixed.tolist()
+    found: list[bool] = test.outcomes.mixed.tolist()
     return found
 
 
-def thinned(labels: Labels, few: int) -> Labels:
+def thinned(outcomes: Outcomes, few: int) -> Outcomes:
     """Only so many candidates of a start count as executed: those that a hash of it draws."""
-    observed = torch.zeros_like(labels.observed)
+    observed = torch.zeros_like(outcomes.observed)
     K = observed.shape[1]
-    for row, name in enumerate(labels.identities):
+    for row, name in enumerate(outcomes.identities):
         drawn = generator("sparse", name.split("@")[0]).permutation(K)[:few]
         observed[row, torch.from_numpy(drawn)] = True
-    return replace(labels, observed=observed & labels.observed)
+    return replace(outcomes, observed=observed & outcomes.observed)
 
 
 def evidence_from(

@@ -33,7 +33,7 @@ def bounds(bank: Bank, test: Population) -> dict[str, Choice]:
 
     They look at outcomes, so they are no methods; they say what a method could gain.
     """
-    ids, cost = test.evidence.ids, test.labels.cost
+    ids, cost = test.evidence.ids, test.outcomes.cost
     assert cost is not None
     drawn = torch.from_numpy(generator("random choice", bank.hash).random(ids.shape))
     return {"random": lowest(drawn.to(ids.device), ids), "oracle": lowest(cost, ids)}
@@ -53,7 +53,7 @@ def eligible(test: Population, geometry: str = "tdjepa") -> Tensor:
     distances d = √cost of the best success and the best failure differ by at most a quarter:
     |d_s - d_f| / (d_s + d_f) ≤ 0.25. Outcomes enter, so it filters populations, never decisions.
     """
-    e, success = test.evidence, test.labels.success
+    e, success = test.evidence, test.outcomes.success
     cost = e.costs[..., e.names.index(geometry)]
     short = strict_ranks(cost, e.ids) < SHORTLIST
     both = (success & short).any(1) & (~success & short).any(1)
@@ -78,13 +78,13 @@ def rows_of(
 
     A `rule` other than the bank's is one by which the costs of `test` were judged.
     """
-    e, labels, rule = test.evidence, test.labels, rule or bank.config.rule
-    assert labels.cost is not None
+    e, outcomes, rule = test.evidence, test.outcomes, rule or bank.config.rule
+    assert outcomes.cost is not None
     hard = eligible(test).tolist() if hard is None else hard
     rows = []
     for method, choice in choices.items():
         at = choice.position[:, None]
-        picked = [x.gather(1, at)[:, 0].tolist() for x in (e.ids, labels.success, labels.cost)]
+        picked = [x.gather(1, at)[:, 0].tolist() for x in (e.ids, outcomes.success, outcomes.cost)]
         opened = [False] * len(e) if choice.opened is None else choice.opened.tolist()
         for i, (chosen, success, cost) in enumerate(zip(*picked, strict=True)):
             rows.append(
@@ -109,5 +109,5 @@ def rows_of(
 
 def solved(choice: Choice, test: Population) -> Array:
     """(N,) bool."""
-    found = test.labels.success.gather(1, choice.position[:, None])[:, 0]
+    found = test.outcomes.success.gather(1, choice.position[:, None])[:, 0]
     return np.asarray(found.cpu().numpy())

@@ -167,7 +167,7 @@ GRANULAR = Design(
     evidence=_evidence,
     recipe=RECIPE,
     natives={"native": "plain", **{f"native, {view}": view for view in VIEWS[1:]}},
-    crowd=("plain",),
+    density=("plain",),
     methods=(
         "random",
         "anchor",

@@ -63,7 +63,7 @@ def nested(evidence: Evidence, seed: int) -> Tensor:
 def smaller(test: Population, positions: Tensor) -> Population:
     """The same starts with some of their candidates, in the order of the pool."""
     at = positions.sort(dim=1).values
-    return Population(test.evidence.columns(at), test.labels.columns(at))
+    return Population(test.evidence.columns(at), test.outcomes.columns(at))
 
 
 def learning_curve(
@@ -175,7 +175,7 @@ def latency(
 
 
 def _solved(choice: Choice, test: Population) -> Tensor:
-    return test.labels.success.gather(1, choice.position[:, None])[:, 0]
+    return test.outcomes.success.gather(1, choice.position[:, None])[:, 0]
 
 
 def _share(choice: Choice, test: Population) -> float:

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 
 from djepa.align.dynamics import fine_tune, realised
-from djepa.align.labels import Labels
 from djepa.align.methods import PLASTIC, TUNED, Population
+from djepa.align.outcomes import Outcomes
 from djepa.align.plastic import Patch, apply_patch, load_patch, save_patch
 from djepa.align.plastic_fit import Checkpoint, Encoded, PlasticConfig, fit_patch
 from djepa.align.presets import FOUR, PAIR
@@ -89,7 +89,7 @@ def fit_adapted(place: Place, pools: str, bank: Bank, sizes: tuple[int, int], sa
     first = list(range(sizes[0]))
     then = list(range(sizes[0], sum(sizes)))
     parts = [Encoded.from_bank(model, bank, rows, place.device) for rows in (first, then)]
-    labels = Labels.from_bank(bank)
+    outcomes = Outcomes.from_bank(bank)
 
     def report(checkpoint: Checkpoint) -> None:
         if checkpoint.update % 200 == 0:
@@ -100,7 +100,7 @@ def fit_adapted(place: Place, pools: str, bank: Bank, sizes: tuple[int, int], sa
             save_patch(make(), place.fits(pools) / label)
 
     def by_decisions() -> Patch:
-        given = [labels.rows(torch.tensor(rows)).to(place.device) for rows in (first, then)]
+        given = [outcomes.rows(torch.tensor(rows)).to(place.device) for rows in (first, then)]
         config = PlasticConfig(rates=RATES)
         return fit_patch(model, (parts[0], given[0]), (parts[1], given[1]), config, report=report)
 
@@ -118,7 +118,7 @@ def load(place: Place, bank: Bank, starts: int | None = None) -> Population:
     extra = [name for name in ADAPTED if (bank.path / "evidence" / name / "manifest.json").exists()]
     dense = (*PAIR, *(name for name in extra if name == PLASTIC))
     evidence = Evidence.from_bank(bank, (*FOUR, *extra), dense)
-    whole = Population(evidence, Labels.from_bank(bank))
+    whole = Population(evidence, Outcomes.from_bank(bank))
     return (whole if starts is None else whole.rows(torch.arange(starts))).to(place.device)
 
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from djepa.align.labels import Labels
 from djepa.align.methods import Population, aligned, fit_aligned
+from djepa.align.outcomes import Outcomes
 from djepa.align.presets import FOUR, PAIR, SUITE
 from djepa.align.store import alignment_hash, load_alignment, save_alignment
 from djepa.align.suite import Suite, fit_suite, load_suite, unseen
@@ -176,7 +176,7 @@ class Study:
         if pools == "reference" and not (target / HERE / "manifest.json").exists():
             bank, s = self.bank(pools, "fit"), self.sizes
             evidence = Evidence.from_bank(bank, PAIR, PAIR)
-            whole = Population(evidence, Labels.from_bank(bank)).to(self.place.device)
+            whole = Population(evidence, Outcomes.from_bank(bank)).to(self.place.device)
             say(f"  the published operator, on {s.fit} starts of this run")
             alignment = fit_aligned(SUITE["relational"], *self._parts(whole))
             save_alignment(alignment, target / HERE, {"bank": bank.hash})

@@ -180,7 +180,7 @@ REACHER = Design(
     evidence=_evidence,
     recipe=RECIPE,
     natives={"native lewm": "lewm", "native tdjepa": "tdjepa"},
-    crowd=("tdjepa",),
+    density=("tdjepa",),
     methods=(
         "random",
         "consensus tdjepa",

@@ -16,7 +16,7 @@ from djepa.evidence.evidence import Evidence
 
 
 @dataclass(frozen=True, eq=False)
-class Labels:
+class Outcomes:
     """What execution showed of the candidates of N starts."""
 
     identities: tuple[str, ...]  # of the starts, as in the evidence
@@ -25,7 +25,7 @@ class Labels:
     cost: Tensor | None = None  # (N, K) task cost, where there is one
 
     @classmethod
-    def from_bank(cls, bank: Bank) -> "Labels":
+    def from_bank(cls, bank: Bank) -> "Outcomes":
         """Of every start of a bank."""
         outcomes = bank.outcomes
         identities = tuple(bytes(row).hex() for row in bank.decisions.identities)
@@ -36,7 +36,7 @@ class Labels:
     @classmethod
     def from_arrays(
         cls, evidence: Evidence, success: Any, observed: Any = None, cost: Any = None
-    ) -> "Labels":
+    ) -> "Outcomes":
         """(N, K) outcomes of the starts of some evidence; `observed` says which were executed."""
         won = torch.as_tensor(np.asarray(success))
         seen = torch.ones_like(won) if observed is None else torch.as_tensor(np.asarray(observed))
@@ -45,22 +45,22 @@ class Labels:
         found.check(evidence)
         return found
 
-    def rows(self, chosen: Tensor) -> "Labels":
+    def rows(self, chosen: Tensor) -> "Outcomes":
         """Of some starts."""
         at = chosen.nonzero().flatten() if chosen.dtype == torch.bool else chosen
         names = tuple(self.identities[i] for i in at.tolist())
         cost = None if self.cost is None else self.cost[at]
-        return Labels(names, self.success[at], self.observed[at], cost)
+        return Outcomes(names, self.success[at], self.observed[at], cost)
 
-    def to(self, device: str | torch.device) -> "Labels":
+    def to(self, device: str | torch.device) -> "Outcomes":
         """The same on another device."""
         cost = None if self.cost is None else self.cost.to(device)
-        return Labels(self.identities, self.success.to(device), self.observed.to(device), cost)
+        return Outcomes(self.identities, self.success.to(device), self.observed.to(device), cost)
 
-    def columns(self, positions: Tensor) -> "Labels":
+    def columns(self, positions: Tensor) -> "Outcomes":
         """Of some candidates: (N, K') positions, as for evidence."""
         arrays = (self.success, self.observed, *(() if self.cost is None else (self.cost,)))
-        return Labels(self.identities, *(x.gather(1, positions) for x in arrays))
+        return Outcomes(self.identities, *(x.gather(1, positions) for x in arrays))
 
     @property
     def mixed(self) -> Tensor:
@@ -69,7 +69,7 @@ class Labels:
         return good.any(1) & bad.any(1)
 
     def check(self, evidence: Evidence) -> None:
-        """Refuse labels that are not those of this evidence."""
+        """Refuse outcomes that are not those of this evidence."""
         if self.identities != evidence.identities:
             raise DjepaError("Evidence and outcomes are not of the same starts in the same order.")
         for name, values in (("success", self.success), ("observed", self.observed)):
