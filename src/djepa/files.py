@@ -13,9 +13,9 @@ from djepa.errors import DjepaError
 TEMPORARY = ".part"
 
 
-def to_json(value: Any) -> str:
-    """JSON with sorted keys: the same value is always the same bytes."""
-    return json.dumps(value, indent=1, sort_keys=True) + "\n"
+def to_json(value: Any, strict: bool = False) -> str:
+    """JSON with sorted keys: the same value is always the same bytes. `strict`: no NaN."""
+    return json.dumps(value, indent=1, sort_keys=True, allow_nan=not strict) + "\n"
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -49,10 +49,18 @@ def naming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or str(error)
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        advice = "Make room" if full else "Choose another place"
-        raise DjepaError(
-            f"Cannot write {path}: {reason}. {advice} and run the same command again; what was "
-            "finished is kept."
-        ) from None
+        raise DjepaError(advice(error, path)) from None
+
+
+def advice(error: OSError, path: Path | str | None = None) -> str:
+    """What the system says, about which file, and what to do."""
+    named = path or error.filename or error.filename2
+    reason = error.strerror or str(error) or type(error).__name__
+    if error.errno == errno.ENOENT:
+        return f"{named or 'A file'} is not there: {reason}. Check the path."
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    todo = "Make room" if full else "Choose another place"
+    return (
+        f"Cannot write {named or 'the output'}: {reason}. {todo} and run the same command again; "
+        "what was finished is kept."
+    )

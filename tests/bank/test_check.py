@@ -28,7 +28,8 @@ def rewrite(bank: Path, kind: str, change: Callable[[Arrays], None]) -> None:
     data = encode(arrays)
     shard.write_bytes(data)
     manifest = json.loads((bank / "manifest.json").read_text())
-    manifest["blocks"][0]["files"][kind].update(bytes=len(data), sha256=sha256(data))
+    name = f"{kind}/block-000000.safetensors"
+    manifest["files"][name], manifest["sizes"][name] = sha256(data), len(data)
     (bank / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -80,7 +81,7 @@ def test_a_changed_sequence_is_named(bank_copy: Path) -> None:
 def test_other_physics_is_suspected_when_versions_differ(bank_copy: Path) -> None:
     rewrite(bank_copy, "outcome", flip("states", 0, 3, 1, 2))
     manifest = json.loads((bank_copy / "manifest.json").read_text())
-    manifest["versions"]["pymunk"] = "6.0.0"
+    manifest["about"]["versions"]["pymunk"] = "6.0.0"
     (bank_copy / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(DjepaError, match=r"recorded with .*6\.0\.0"):
         list(check_bank(bank_copy, sample=10**6))
@@ -106,7 +107,7 @@ def test_a_configuration_that_did_not_make_the_bank_is_named(
     change: dict[str, object], complaint: str, bank_copy: Path
 ) -> None:
     manifest = json.loads((bank_copy / "manifest.json").read_text())
-    manifest["config"] |= change
+    manifest["about"]["config"] |= change
     (bank_copy / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(DjepaError, match=complaint):
         list(check_bank(bank_copy))
@@ -114,7 +115,7 @@ def test_a_configuration_that_did_not_make_the_bank_is_named(
 
 def test_drops_that_do_not_add_up_are_named(bank_copy: Path) -> None:
     manifest = json.loads((bank_copy / "manifest.json").read_text())
-    manifest["drops"]["wall"] += 1
+    manifest["about"]["drops"]["wall"] += 1
     (bank_copy / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(DjepaError, match="drops in the manifest"):
         list(check_bank(bank_copy))
@@ -122,7 +123,13 @@ def test_drops_that_do_not_add_up_are_named(bank_copy: Path) -> None:
 
 def test_a_manifest_that_points_elsewhere_is_refused(bank_copy: Path) -> None:
     manifest = json.loads((bank_copy / "manifest.json").read_text())
-    manifest["blocks"][0]["files"]["outcome"]["file"] = "../elsewhere"
+    for there in ("../elsewhere", "/etc/passwd", "outcome/../../elsewhere"):
+        files = {**manifest["files"], there: manifest["files"]["outcome/block-000000.safetensors"]}
+        (bank_copy / "manifest.json").write_text(json.dumps({**manifest, "files": files}))
+        with pytest.raises(DjepaError, match="lies elsewhere"):
+            Bank(bank_copy)
+    del manifest["files"]["outcome/block-000002.safetensors"]
+    del manifest["sizes"]["outcome/block-000002.safetensors"]
     (bank_copy / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(DjepaError, match="does not list the shards"):
         Bank(bank_copy)
@@ -131,8 +138,9 @@ def test_a_manifest_that_points_elsewhere_is_refused(bank_copy: Path) -> None:
 @pytest.mark.parametrize("change", [{"config": None}, {"config": {"speed": 1}}, {"blocks": [1]}])
 def test_a_manifest_of_another_make_is_refused(change: dict[str, Any], bank_copy: Path) -> None:
     manifest = json.loads((bank_copy / "manifest.json").read_text())
-    (bank_copy / "manifest.json").write_text(json.dumps({**manifest, **change}))
-    with pytest.raises(DjepaError, match=r"describes no bank|does not describe a block"):
+    about = {**manifest["about"], **change}
+    (bank_copy / "manifest.json").write_text(json.dumps({**manifest, "about": about}))
+    with pytest.raises(DjepaError, match=r"manifest\.json is damaged or of another make"):
         Bank(bank_copy)
 
 
@@ -149,12 +157,12 @@ def test_a_manifest_of_another_make_is_refused(change: dict[str, Any], bank_copy
         lambda m: m.pop("drops"),
         lambda m: m.pop("versions"),
         lambda m: m["blocks"][1].pop("candidates"),
-        lambda m: m["blocks"][1]["files"]["outcome"].pop("bytes"),
+        lambda m: m["blocks"][1].update(more=1),
     ],
 )
 def test_no_edit_of_the_manifest_passes(edit: Callable[[Any], Any], bank_copy: Path) -> None:
     manifest = json.loads((bank_copy / "manifest.json").read_text())
-    edit(manifest)
+    edit(manifest["about"])
     (bank_copy / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(DjepaError):
         list(check_bank(bank_copy, sample=1))
@@ -162,7 +170,7 @@ def test_no_edit_of_the_manifest_passes(edit: Callable[[Any], Any], bank_copy: P
 
 def test_other_versions_are_told_even_where_the_bits_agree(bank_copy: Path) -> None:
     manifest = json.loads((bank_copy / "manifest.json").read_text())
-    manifest["versions"]["numpy"] = "1.0"
+    manifest["about"]["versions"]["numpy"] = "1.0"
     (bank_copy / "manifest.json").write_text(json.dumps(manifest))
     assert any("recorded with" in line for line in check_bank(bank_copy, sample=1))
 
@@ -211,11 +219,18 @@ def test_foreign_folders_and_versions_are_refused(bank_copy: Path, tmp_path: Pat
     with pytest.raises(DjepaError, match=r"no manifest\.json"):
         Bank(tmp_path / "empty")
     manifest = json.loads((bank_copy / "manifest.json").read_text())
-    (bank_copy / "manifest.json").write_text(json.dumps({**manifest, "schema": 99}))
-    with pytest.raises(DjepaError, match="schema 99"):
+    (bank_copy / "manifest.json").write_text(json.dumps({**manifest, "version": 99}))
+    with pytest.raises(DjepaError, match="djepa-bank 99"):
         Bank(bank_copy)
     (bank_copy / "manifest.json").write_text("{")
     with pytest.raises(DjepaError, match="damaged"):
+        Bank(bank_copy)
+
+
+def test_a_bank_of_the_first_version_is_refused_by_name(bank_copy: Path) -> None:
+    manifest = {"format": "djepa-bank", "schema": 1, "config": {}, "blocks": [], "drops": {}}
+    (bank_copy / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DjepaError, match=r"djepa-bank 1; .* djepa-bank 2.* collect"):
         Bank(bank_copy)
 
 

@@ -166,7 +166,7 @@ def test_a_journal_cut_anywhere_in_its_last_line(
 
 
 def test_a_crash_after_the_manifest_is_tidied_up(small_bank: Bank, bank_copy: Path) -> None:
-    (bank_copy / "config.json").write_text("{}")
+    (bank_copy / "begun.json").write_text("{}")
     (bank_copy / "journal.jsonl").write_text("left over")
     collect(bank_copy, SMALL, LocalEngine(1))
     assert files(bank_copy) == files(small_bank.path)
@@ -194,7 +194,7 @@ def test_somebody_elses_config_is_not_ours(tmp_path: Path) -> None:
 
 def test_killed_in_the_first_moment(small_bank: Bank, tmp_path: Path) -> None:
     (tmp_path / ".lock").touch()
-    (tmp_path / "config.json.part").write_text("{")
+    (tmp_path / "begun.json.part").write_text("{")
     bank = collect(tmp_path, SMALL, LocalEngine(1))
     assert bank.hash == small_bank.hash
 
@@ -300,7 +300,7 @@ def test_a_full_disk_is_named_and_costs_nothing_finished(small_bank: Bank, tmp_p
 
 
 def test_the_manifest_says_what_the_numbers_depend_on(small_bank: Bank) -> None:
-    manifest = json.loads((small_bank.path / "manifest.json").read_text())
+    manifest = json.loads((small_bank.path / "manifest.json").read_text())["about"]
     assert manifest["config"]["rule"] == "push.v1"
     assert set(manifest["versions"]) == {"djepa", "world", "pymunk", "numpy", "machine"}
     assert [block["starts"] for block in manifest["blocks"]] == [4, 4, 2]

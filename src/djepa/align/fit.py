@@ -20,7 +20,7 @@ from djepa.align.operator import OperatorConfig, RelationalOperator
 from djepa.align.outcomes import Outcomes
 from djepa.align.risk import Guarantee, risk_controlled
 from djepa.errors import DjepaError, unknown_name
-from djepa.evidence.evidence import Evidence, clusters, disjoint
+from djepa.evidence.evidence import Evidence, clusters, disjoint, same_weights
 from djepa.evidence.fusion import Fusion, fit_fusion, fuse
 from djepa.evidence.logs import LogMixture, fit_logs
 from djepa.evidence.ranks import order, strict_ranks
@@ -140,6 +140,7 @@ class Alignment:
 
     def __init__(self, config: AlignConfig | None = None) -> None:
         self.config = config or AlignConfig()
+        self.weights: dict[str, str] = {}  # of the geometries it was fitted with, by hash
         self.gate: Gate | None = None
         self.report: Fit | None = None
         self.operators: list[RelationalOperator] = []
@@ -172,6 +173,7 @@ class Alignment:
             )
         self.report = Fit(len(rows), int((~usable).sum()), fusion, losses)
         self._fitted = evidence
+        self.weights = {n: of for n, of in evidence.weights.items() if n in c.geometries}
         return self
 
     def calibrate(self, evidence: Evidence, outcomes: Outcomes) -> "Alignment":
@@ -234,6 +236,7 @@ class Alignment:
     @torch.no_grad()
     def _inputs(self, evidence: Evidence) -> Inputs:
         """What the operator reads of evidence."""
+        same_weights(self.weights, evidence.weights)
         if self.tokens is None or self.report is None:
             raise DjepaError("Fit before you score.")
         by_id = evidence.ids.argsort(dim=1)  # sums then round alike in whatever order they come

@@ -25,25 +25,34 @@ Legend: N starts, K candidates, D latent.
 
 import copy
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from djepa.align.objectives import success_mass
-from djepa.bank.schema import sha256
+from djepa.artefacts.folder import Folder
+from djepa.artefacts.records import Kind, encode_json
+from djepa.artefacts.write import save as save_folder
 from djepa.errors import DjepaError
 from djepa.evidence.ranks import strict_ranks
-from djepa.files import to_json, write_atomically
 from djepa.models.lewm import LeWM
 
-FORMAT, VERSION = "djepa-patch", 1
-FILES = ("patch.safetensors", "card.json")
+
+class PatchRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `card.json` says."""
+
+    geometry: str
+    base: str
+    card: dict[str, Any]
+
+
+PATCH = Kind("patch", "djepa-patch", 2, reads=(1,), records={"card.json": PatchRecord})
 
 
 class Ends(NamedTuple):
@@ -213,37 +222,18 @@ def apply_patch(model: LeWM, patch: Patch) -> LeWM:
 
 def save_patch(patch: Patch, folder: Path) -> None:
     """Write the folder, the manifest last. A finished patch is not overwritten."""
-    if (folder / "manifest.json").exists():
-        raise DjepaError(f"{folder} already holds a patch. Choose another folder.")
-    folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: t.detach().cpu().contiguous() for name, t in patch.tensors.items()}
     card = {"geometry": patch.geometry, "base": patch.base, "card": patch.card}
-    contents = dict(zip(FILES, (bytes(save(tensors)), to_json(card).encode()), strict=True))
-    for name, data in contents.items():
-        write_atomically(folder / name, data)
-    hashes = {name: sha256(data) for name, data in contents.items()}
-    manifest = {"format": FORMAT, "version": VERSION, "files": hashes}
-    write_atomically(folder / "manifest.json", to_json(manifest).encode())
+    files = {
+        "patch.safetensors": bytes(save(tensors)),
+        "card.json": encode_json(folder / "card.json", card),
+    }
+    save_folder(folder, PATCH, files, made_from={"weights": patch.base})
 
 
 def load_patch(folder: Path) -> Patch:
     """Read a patch; strict."""
-    file = folder / "manifest.json"
-    if not file.exists():
-        raise DjepaError(f"{folder} holds no finished patch: it has no manifest.json.")
-    try:
-        manifest = json.loads(file.read_text())
-        kind, version = manifest["format"], manifest["version"]
-        hashes = [manifest["files"][name] for name in FILES]
-    except (ValueError, KeyError, TypeError):
-        raise DjepaError(f"{file} is damaged.") from None
-    if (kind, version) != (FORMAT, VERSION):
-        raise DjepaError(f"{folder} is {kind} {version}; this version reads {FORMAT} {VERSION}.")
-    contents = []
-    for name, expected in zip(FILES, hashes, strict=True):
-        data = (folder / name).read_bytes() if (folder / name).is_file() else b""
-        if sha256(data) != expected:
-            raise DjepaError(f"{folder / name} is missing or damaged. Restore it from a copy.")
-        contents.append(data)
-    card = json.loads(contents[1])
-    return Patch(card["geometry"], card["base"], load(contents[0]), card["card"])
+    stored = Folder(folder, PATCH)
+    record: PatchRecord = stored.record("card.json")
+    tensors = stored.tensors("patch.safetensors")
+    return Patch(record.geometry, record.base, tensors, record.card)

@@ -5,15 +5,18 @@ FOLDER/
   mixtures.json   fusions: names, weights, consensus or not
   NAME/           one folder per alignment, see align/store.py
   composition.json  τ_P, where there is an adapted predictor
+  manifest.json   SHA-256 of these and of the alignments' manifests, hashes of the weights
 
 Legend: N starts, K candidates.
 """
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from djepa.align.fit import AlignConfig, Alignment
 from djepa.align.methods import (
@@ -30,11 +33,12 @@ from djepa.align.methods import (
     native,
 )
 from djepa.align.presets import FOUR, PAIR, SUITE
-from djepa.align.store import alignment_hash, load_alignment, save_alignment
-from djepa.bank.schema import sha256
+from djepa.align.store import ALIGNMENT, WEIGHTS, load_alignment, save_alignment
+from djepa.artefacts.folder import Folder
+from djepa.artefacts.records import MANIFEST, Kind, encode_json, read_bytes, sha256
+from djepa.artefacts.write import Writer
 from djepa.errors import DjepaError
-from djepa.evidence.evidence import Evidence
-from djepa.files import to_json, write_atomically
+from djepa.evidence.evidence import Evidence, same_weights
 
 MIXTURES = {
     "fusion, two": (PAIR, None),
@@ -42,7 +46,24 @@ MIXTURES = {
     "consensus + fusion, two": (PAIR, "tdjepa"),
     "consensus + fusion, four": (FOUR, "tdjepa"),
 }
+STARTS, MIXED, COMPOSED = "suite.json", "mixtures.json", "composition.json"
 Say = Callable[[str], None]
+
+
+class StartsRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `suite.json` says."""
+
+    card: dict[str, Any]
+    starts: list[str]  # of fitting and calibration, the first 16 letters of their names
+
+
+SUITE_KIND = Kind(
+    "suite",
+    "djepa-suite",
+    2,
+    again="Restore it from a copy, or fit again into another folder.",
+    records={STARTS: StartsRecord, MIXED: dict[str, Mixture], COMPOSED: dict[str, Any]},
+)
 
 
 @dataclass(frozen=True)
@@ -87,46 +108,78 @@ def fit_suite(
 ) -> Suite:
     """Fit whatever is not in the folder yet. `only`: some of the alignments."""
     recipe = recipe or Recipe(MIXTURES, SUITE)
-    folder.mkdir(parents=True, exist_ok=True)
-    _claim(folder, card, fit, calibration)
-    if not (folder / "mixtures.json").exists():
-        say("fusions")
-        found = {
-            name: asdict(Mixture.fit(of, fit, by)) for name, (of, by) in recipe.mixtures.items()
-        }
-        write_atomically(folder / "mixtures.json", to_json(found).encode())
-    for name in recipe.alignments if only is None else only:
-        if not (folder / name / "manifest.json").exists():
-            say(name)
-            alignment = fit_aligned(recipe.alignments[name], fit, calibration)
-            save_alignment(alignment, folder / name, {"method": name, **card})
-    adapted = PLASTIC in calibration.evidence.names
-    adapted = adapted and (folder / "relational" / "manifest.json").exists()
-    if adapted and not (folder / "composition.json").exists():
-        say("composition")
-        threshold = fit_composed(load_alignment(folder / "relational"), calibration)
-        write_atomically(
-            folder / "composition.json", to_json({"threshold": threshold, **card}).encode()
-        )
+    names = [*fit.evidence.identities, *calibration.evidence.identities]
+    starts = {"card": card, "starts": [name[:16] for name in names]}
+    same_weights(fit.evidence.weights, calibration.evidence.weights)
+    weights = {f"{WEIGHTS}{name}": of for name, of in fit.evidence.weights.items()}
+    writer = Writer(folder, SUITE_KIND, made_from=weights, alone=False)  # patches lie beside
+    own = (STARTS, MIXED, COMPOSED, *map(slug, recipe.alignments))
+    with _claimed(writer, encode_json(folder / STARTS, starts), own):
+        if MIXED not in writer.files:
+            say("fusions")
+            found = {
+                name: asdict(Mixture.fit(of, fit, by)) for name, (of, by) in recipe.mixtures.items()
+            }
+            writer.write({MIXED: encode_json(folder / MIXED, found)})
+        for name in recipe.alignments if only is None else only:
+            _fit_one(writer, name, recipe, (fit, calibration), card, say)
+        adapted = PLASTIC in calibration.evidence.names
+        adapted = adapted and _part("relational") in writer.files
+        if adapted and COMPOSED not in writer.files:
+            say("composition")
+            threshold = fit_composed(load_alignment(folder / slug("relational")), calibration)
+            found = {"threshold": threshold, **card}
+            writer.write({COMPOSED: encode_json(folder / COMPOSED, found)})
+        writer.finish()
     return load_suite(folder, recipe)
 
 
-def _claim(folder: Path, card: dict[str, Any], fit: Population, calibration: Population) -> None:
-    """Refuse a folder that was fitted on other starts, or on other banks by the card."""
-    names = [*fit.evidence.identities, *calibration.evidence.identities]
-    text = to_json({"card": card, "starts": [name[:16] for name in names]})
-    path = folder / "suite.json"
-    if path.exists() and path.read_text() != text:
-        raise DjepaError(f"{folder} was fitted on other starts or pools. Choose another folder.")
-    write_atomically(path, text.encode())
+def slug(name: str) -> str:
+    """The folder of a method: "D-JEPA, log costs" -> d-jepa-log-costs."""
+    return name.lower().replace(", ", "-").replace(" ", "-")
+
+
+def _part(name: str) -> str:
+    return f"{slug(name)}/{MANIFEST}"
+
+
+def _fit_one(
+    writer: Writer,
+    name: str,
+    recipe: Recipe,
+    parts: tuple[Population, Population],
+    card: dict[str, Any],
+    say: Say,
+) -> None:
+    """One alignment, unless it is there: the manifest of its folder stands for it."""
+    folder = writer.path / slug(name)
+    if _part(name) in writer.files:
+        return
+    if not (folder / MANIFEST).exists():
+        say(name)
+        alignment = fit_aligned(recipe.alignments[name], *parts)
+        save_alignment(alignment, folder, {"method": name, **card})
+    Folder(folder, ALIGNMENT).verify()
+    writer.enter({_part(name): read_bytes(folder / MANIFEST)})
+
+
+@contextmanager
+def _claimed(writer: Writer, starts: bytes, names: tuple[str, ...]) -> Iterator[None]:
+    """The folder for ourselves; refused if it was fitted on other starts, or by another card."""
+    with writer.opened(names):
+        if STARTS not in writer.files:
+            writer.write({STARTS: starts})
+        elif writer.files[STARTS] != sha256(starts):
+            raise DjepaError(
+                f"{writer.path} was fitted on other starts or pools. Choose another folder."
+            )
+        yield
 
 
 def unseen(folder: Path, evidence: Evidence) -> None:
     """Refuse starts that a suite was fitted or calibrated on."""
-    path = folder / "suite.json"
-    if not path.exists():
-        raise DjepaError(f"{folder} does not say on which starts it was fitted: no suite.json.")
-    known = set(json.loads(path.read_text())["starts"])
+    record: StartsRecord = Folder(folder, SUITE_KIND).record(STARTS)
+    known = set(record.starts)
     shared = [name for name in evidence.identities if name[:16] in known]
     if shared:
         raise DjepaError(
@@ -136,21 +189,22 @@ def unseen(folder: Path, evidence: Evidence) -> None:
 
 
 def load_suite(folder: Path, recipe: Recipe | None = None) -> Suite:
-    """What `fit_suite` left; alignments are checked against their hashes."""
+    """What `fit_suite` left; every file and every alignment is checked against its hash."""
     known = SUITE if recipe is None else recipe.alignments
-    if not (folder / "mixtures.json").exists():
-        raise DjepaError(f"{folder} holds no fitted methods: it has no mixtures.json.")
-    held = json.loads((folder / "mixtures.json").read_text())
-    mixtures = {
-        name: Mixture(tuple(m["names"]), tuple(m["weights"]), m["dense"])
-        for name, m in held.items()
-    }
-    found = [name for name in known if (folder / name / "manifest.json").exists()]
-    hashes = {name: alignment_hash(folder / name) for name in found}
-    hashes |= dict.fromkeys(mixtures, sha256((folder / "mixtures.json").read_bytes()))
+    stored = Folder(folder, SUITE_KIND)
+    stored.verify()
+    files = stored.manifest.files
+    mixtures = stored.record(MIXED)
+    found = [name for name in known if _part(name) in files]
+    hashes = {name: files[_part(name)] for name in found} | dict.fromkeys(mixtures, files[MIXED])
     threshold = None
-    if (path := folder / "composition.json").exists():
-        threshold = json.loads(path.read_text())["threshold"]
-        hashes["composition"] = sha256(path.read_bytes())
-    alignments = {name: load_alignment(folder / name) for name in found}
+    if COMPOSED in files:
+        threshold, hashes["composition"] = stored.record(COMPOSED)["threshold"], files[COMPOSED]
+    weights = stored.manifest.made_from.items()
+    alignments = {name: load_alignment(folder / slug(name)) for name in found}
+    for alignment in alignments.values():  # those of the first version do not say themselves
+        used = {k.removeprefix(WEIGHTS): of for k, of in weights}
+        own = {n: used[n] for n in alignment.config.geometries if n in used}
+        same_weights(alignment.weights, own)
+        alignment.weights = own
     return Suite(mixtures, alignments, threshold, hashes)

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from djepa.artefacts.folder import encode
+from djepa.artefacts.records import sha256
 from djepa.bank.read import Bank
-from djepa.bank.schema import KINDS, encode, sha256
+from djepa.bank.schema import BANK, KINDS, shard_name
 from djepa.errors import DjepaError
 from djepa.rollout.execute import BlockWork, Proposer, run_block, versions
 from djepa.seeds import generator
@@ -26,7 +28,7 @@ def check_bank(
     bank = Bank(path)
     yield f"files: {3 * len(bank.manifest['blocks'])} shards, all listed, none foreign"
     _check_shards(bank)
-    yield f"shards: SHA-256, names, dtypes, shapes as recorded (schema {bank.manifest['schema']})"
+    yield f"shards: SHA-256, names, dtypes, shapes as recorded (version {BANK.version})"
     if _other_versions(bank):
         yield f"versions:{_other_versions(bank)} The bits below were still found equal."
     _check_starts(bank)
@@ -73,10 +75,10 @@ def _check_shards(bank: Bank) -> None:
     for number, block in enumerate(bank.manifest["blocks"]):
         draws = bank.provenance.draws[first : first + len(bank.config.members(number))]
         first += len(draws)
-        told = (block["starts"], block["candidates"], sum(block["drops"].values()))
-        if told != (len(draws), K, int((draws - 1).sum())):
+        recorded = (block["starts"], block["candidates"], sum(block["drops"].values()))
+        if recorded != (len(draws), K, int((draws - 1).sum())):
             raise DjepaError(
-                f"{bank.path}: the manifest says {told} starts, candidates and drops of block "
+                f"{bank.path}: the manifest says {recorded} starts, candidates and drops of block "
                 f"{number}; its shards say {(len(draws), K, int((draws - 1).sum()))}."
             )
 
@@ -126,7 +128,7 @@ def _check_block(bank: Bank, seed: int, proposer: Proposer | None) -> int:
     block = run_block(BlockWork(bank.config, number, proposer=proposer))
     records = bank.manifest["blocks"][number]
     for kind in KINDS:
-        if sha256(encode(getattr(block, kind))) != records["files"][kind]["sha256"]:
+        if sha256(encode(getattr(block, kind))) != bank.files[shard_name(kind, number)]:
             raise DjepaError(
                 f"{bank.path}: block {number} ({kind}) does not follow from the configuration in "
                 f"the manifest.{_other_versions(bank)}"

@@ -4,7 +4,6 @@ Decisions, outcomes and provenance come by three separate calls, because they ar
 sets of files: code that only decides never opens an outcome.
 """
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,20 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from djepa.bank.schema import (
-    FORMAT,
-    JOURNAL,
-    KINDS,
-    MANIFEST,
-    SCHEMA,
-    Arrays,
-    check_entry,
-    decode,
-    sha256,
-    shard_name,
-)
+from djepa.artefacts.folder import Arrays, Folder
+from djepa.artefacts.records import MANIFEST
+from djepa.bank.schema import BANK, KINDS, BankRecord, decode, shard_name
 from djepa.errors import DjepaError, unknown_name
-from djepa.rollout.execute import CollectConfig
 from djepa.tasks.task import PLAIN, Scene
 
 Array = npt.NDArray[Any]
@@ -74,20 +63,11 @@ class Bank:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self.manifest = _read_manifest(self.path)
-        try:
-            self.config = CollectConfig(**self.manifest["config"])
-            blocks = list(self.manifest["blocks"])
-            dict(self.manifest["drops"]), dict(self.manifest["versions"])
-        except (KeyError, TypeError, AttributeError) as error:
-            raise DjepaError(
-                f"{self.path / MANIFEST} describes no bank that this version reads ({error})."
-            ) from None
-        for i, entry in enumerate(blocks):
-            check_entry(self.path / MANIFEST, f"block {i}", entry)
-        self._records = [record for entry in blocks for record in entry["files"].values()]
-        self.hash = sha256((self.path / MANIFEST).read_bytes())
-        self._check_files()
+        folder = Folder(path, BANK)
+        record: BankRecord = folder.about
+        self.config, self.hash, self.files = record.config, folder.hash, folder.manifest.files
+        self.manifest = folder.manifest.about
+        self._check_files(len(record.blocks))
 
     def __len__(self) -> int:
         return self.config.starts
@@ -137,49 +117,18 @@ class Bank:
         return start_id
 
     def _read(self, kind: str) -> Arrays:
-        records = [block["files"][kind] for block in self.manifest["blocks"]]
-        shards = [decode(self.path / r["file"], kind, r["sha256"]) for r in records]
+        names = [shard_name(kind, block) for block in range(self.config.blocks)]
+        shards = [decode(self.path / name, kind, self.files[name]) for name in names]
         return {name: np.concatenate([shard[name] for shard in shards]) for name in shards[0]}
 
-    def _check_files(self) -> None:
-        """Listed files exist in full length; nothing else is among them, and none lies outside."""
-        listed = {record["file"]: record["bytes"] for record in self._records}
-        blocks = range(len(self.manifest["blocks"]))
-        named = {shard_name(kind, block) for kind in KINDS for block in blocks}
-        if self.config.blocks != len(blocks) or set(listed) != named:
+    def _check_files(self, blocks: int) -> None:
+        """The manifest lists the shards of its configuration; nothing else lies among them."""
+        named = {shard_name(kind, block) for kind in KINDS for block in range(blocks)}
+        if self.config.blocks != blocks or set(self.files) != named:
             raise DjepaError(
                 f"{self.path / MANIFEST} does not list the shards of its configuration."
             )
-        for name, size in listed.items():
-            file = self.path / name
-            if not file.is_file():
-                raise DjepaError(f"{file} is listed but missing. Restore it from a copy.")
-            if file.stat().st_size != size:
-                raise DjepaError(
-                    f"{file} has {file.stat().st_size} bytes, {size} were written: it is cut short "
-                    "or altered. Restore it from a copy."
-                )
         for kind in KINDS:
             for file in sorted((self.path / kind).iterdir()):
-                if f"{kind}/{file.name}" not in listed:
+                if f"{kind}/{file.name}" not in named:
                     raise DjepaError(f"{file} does not belong to this bank. Move it away.")
-
-
-def _read_manifest(path: Path) -> dict[str, Any]:
-    file = path / MANIFEST
-    if not path.is_dir():
-        raise DjepaError(f"There is no bank at {path}: no such folder.")
-    if not file.exists():
-        if (path / JOURNAL).exists():
-            raise DjepaError(
-                f"The bank at {path} is not finished. Run the collect command that began it again."
-            )
-        raise DjepaError(f"{path} is not a bank: it has no {MANIFEST}.")
-    try:
-        manifest: dict[str, Any] = json.loads(file.read_text())
-        kind, schema = manifest["format"], manifest["schema"]
-    except (ValueError, KeyError, TypeError):
-        raise DjepaError(f"{file} is not a bank manifest, or it is damaged.") from None
-    if kind != FORMAT or schema != SCHEMA:
-        raise DjepaError(f"{file} is {kind} schema {schema}; this version reads {FORMAT} {SCHEMA}.")
-    return manifest

@@ -1,33 +1,57 @@
 """What a bank looks like on disk.
 
     BANK/
-      manifest.json                     schema, configuration, versions, SHA-256 of every shard
+      manifest.json                     configuration, versions, blocks, SHA-256 of every shard
       decision/block-000000.safetensors what a decision may see: starts, candidates
       outcome/block-000000.safetensors  what execution showed; deciding never opens these
       provenance/block-000000.safetensors  how starts and candidates were made; nor these
 
-While a collection runs there is no manifest but `config.json` and `journal.jsonl`, one line per
-finished block. Legend: N starts of the block, K candidates, H horizon, A action width, C centres,
-B recorded states, L controls of the
-history, S numbers in a state.
+While a collection runs there is no manifest but a journal, one line per finished block; see
+djepa.artefacts. Legend: N starts of the block, K candidates, H horizon, A action width, C centres,
+B recorded states, L controls of the history, S numbers in a state.
 """
 
-import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import safetensors
-from safetensors.numpy import load, save
+import msgspec
 
+from djepa.artefacts.folder import Arrays, load_arrays, verify
+from djepa.artefacts.folder import encode as encode  # studies write arrays of their own
+from djepa.artefacts.records import Kind, read_bytes
+from djepa.artefacts.records import sha256 as sha256
 from djepa.errors import DjepaError
+from djepa.rollout.execute import CollectConfig
 
-Arrays = dict[str, npt.NDArray[Any]]
-FORMAT, SCHEMA = "djepa-bank", 1
 KINDS = ("decision", "outcome", "provenance")
-MANIFEST, CONFIG, JOURNAL, LOCK = "manifest.json", "config.json", "journal.jsonl", ".lock"
+
+
+class BlockRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the manifest says of one block."""
+
+    starts: int
+    candidates: int
+    drops: dict[str, int]
+
+
+class BankRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the manifest says of a bank."""
+
+    config: CollectConfig
+    source: dict[str, Any] | None  # settings of a search that proposed, if one did
+    versions: dict[str, str]
+    blocks: list[BlockRecord]
+    drops: dict[str, int]
+
+
+BANK = Kind(
+    "bank",
+    "djepa-bank",
+    2,
+    BankRecord,
+    shards=rf"({'|'.join(KINDS)})/block-\d{{6}}\.safetensors",
+    again="Restore it from a copy, or collect the bank again into another --out.",
+)
 
 # name -> (dtype kinds allowed, shape in the legend's letters)
 LAYOUT: dict[str, dict[str, tuple[str, str]]] = {
@@ -64,48 +88,14 @@ def shard_name(kind: str, block: int) -> str:
     return f"{kind}/block-{block:06d}.safetensors"
 
 
-def sha256(data: bytes) -> str:
-    """SHA-256 in hex."""
-    return hashlib.sha256(data).hexdigest()
-
-
-def encode(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """Arrays -> bytes of a shard; the library would write views in the order of their memory."""
-    return bytes(save({name: np.ascontiguousarray(a) for name, a in arrays.items()}))
-
-
 def decode(path: Path, kind: str, expected: str | None) -> Arrays:
     """Read one shard strictly: its hash, its names, its dtypes, its shapes."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise DjepaError(f"Cannot read {path}: {error.strerror}. The bank is incomplete.") from None
-    if expected is not None and sha256(data) != expected:
-        raise DjepaError(
-            f"{path} is damaged: its SHA-256 differs from the one recorded when it was written. "
-            "Restore it from a copy, or collect the bank again into another folder."
-        )
-    try:
-        arrays: Arrays = load(data)
-    except (safetensors.SafetensorError, ValueError) as error:
-        raise DjepaError(f"{path} is not a complete safetensors file ({error}).") from None
+    data = read_bytes(path)
+    if expected is not None:
+        verify(path, data, expected, BANK.again)
+    arrays = load_arrays(path, data)
     check_layout(path, kind, arrays)
     return arrays
-
-
-def check_entry(file: Path, where: str, entry: Any) -> None:
-    """What is recorded of one block: starts, candidates, drops, and its three shards."""
-    try:
-        counts = [entry["starts"], entry["candidates"], *entry["drops"].values()]
-        records = [entry["files"][kind] for kind in KINDS]
-        counts += [record["bytes"] for record in records]
-        names = [record[key] for record in records for key in ("file", "sha256")]
-        sound = len(entry["files"]) == len(KINDS) and all(type(n) is int for n in counts)
-        sound = sound and all(type(name) is str for name in names)
-    except (KeyError, TypeError, AttributeError):
-        sound = False
-    if not sound:
-        raise DjepaError(f"{file} is damaged in {where}: it does not describe a block.")
 
 
 def check_layout(path: Path, kind: str, arrays: Arrays) -> None:

@@ -1,10 +1,13 @@
 """What the commands print: progress with an estimate on a terminal, plain lines elsewhere."""
 
+import errno
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol, TextIO
 
 from rich.console import Console
 from rich.progress import (
@@ -21,6 +24,57 @@ from rich.text import Text
 console = Console(highlight=False, soft_wrap=True, markup=False)
 errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
 EVERY = 5.0  # seconds between plain lines
+
+
+class Output:
+    """Standard output that outlives its reader: when nobody listens the work goes on."""
+
+    def __init__(self) -> None:
+        self._stream: TextIO = sys.__stdout__ or Path(os.devnull).open("w")
+        self.lost: OSError | None = None
+
+    def write(self, text: str) -> int:
+        """Write, unless an earlier write has failed."""
+        self._try(self._stream.write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, likewise."""
+        self._try(self._stream.flush)
+
+    def _try(self, act: Any, *given: str) -> None:
+        try:
+            if self.lost is None:
+                act(*given)
+        except OSError as error:
+            self.lost = error
+            with suppress(OSError, ValueError):  # what is left in its buffer goes nowhere
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def close_with(self, code: int) -> int:
+        """The exit status: a reader that left is no error, a full disk is."""
+        self.flush()
+        if self.lost is None or self.lost.errno == errno.EPIPE:
+            return code
+        fail(f"The output could not be written: {self.lost.strerror}. The work itself was done.")
+        return code or 1
+
+
+out = Output()
+
+
+def prepare_output() -> None:
+    """Any terminal will do: one without UTF-8, a narrow one, one that is closed."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    if sys.stdout is sys.__stdout__:  # not while a test listens
+        sys.stdout = out  # type: ignore[assignment]
+    if os.environ.get("COLUMNS", "80").isdigit() and int(os.environ.get("COLUMNS", "80")) < 40:
+        os.environ["COLUMNS"] = "40"
 
 
 def fail(message: object) -> None:

@@ -23,12 +23,16 @@ class Decide:
     def run(self) -> int:
         """Decide and say how often the gate opened."""
         from djepa.align.store import alignment_hash, load_alignment
+        from djepa.artefacts.folder import Folder
         from djepa.bank.read import Bank
         from djepa.evidence.evidence import Evidence
         from djepa.files import to_json, write_atomically
+        from djepa.lift.planner import PLANNER
 
         inner = self.alignment / "alignment"
         folder = inner if inner.is_dir() else self.alignment
+        if inner.is_dir():
+            Folder(self.alignment, PLANNER).verify()  # its parts belong together
         alignment, bank = load_alignment(folder), Bank(self.bank)
         config = alignment.config
         evidence = Evidence.from_bank(bank, config.geometries, config.latents)
@@ -66,18 +70,16 @@ class Export:
 
     def run(self) -> int:
         """Write the folder and load it once."""
-        import json
-
-        from djepa.align.store import load_alignment
+        from djepa.align.store import load_alignment, read_alignment_card
         from djepa.errors import DjepaError
         from djepa.lift.planner import export_planner, load_planner
 
-        if (self.out / "planner.json").exists():
+        if (self.out / "manifest.json").exists():
             raise DjepaError(f"{self.out} holds a planner already. Choose another --out.")
         alignment = load_alignment(self.alignment)
         config = alignment.config
         needed = dict.fromkeys((*config.geometries, self.lifted))
-        card = json.loads((self.alignment / "card.json").read_text())
+        card = read_alignment_card(self.alignment)
         export_planner(alignment, self.geometry or tuple(needed), self.lifted, self.out, card)
         load_planner(self.out)
         console.print(f"{self.out}")

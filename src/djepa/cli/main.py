@@ -3,7 +3,7 @@
 import difflib
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -12,7 +12,7 @@ from djepa.cli.bench import Bench
 from djepa.cli.check import Check
 from djepa.cli.collect import Collect
 from djepa.cli.compare import Compare
-from djepa.cli.console import errors, fail
+from djepa.cli.console import errors, fail, out, prepare_output
 from djepa.cli.decide import Decide, Export
 from djepa.cli.fit import FitAlignment
 from djepa.cli.info import Info
@@ -23,7 +23,9 @@ from djepa.cli.simulate import Simulate
 from djepa.cli.stats import Stats
 from djepa.cli.study import RunStudy
 from djepa.cli.train import Train
+from djepa.cli.weights import Weights
 from djepa.errors import DjepaError
+from djepa.files import advice
 
 Command = (
     Annotated[Collect, tyro.conf.subcommand("collect")]
@@ -41,6 +43,7 @@ Command = (
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[RunStudy, tyro.conf.subcommand("study")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
+    | Annotated[Weights, tyro.conf.subcommand("weights")]
     | Annotated[Info, tyro.conf.subcommand("info")]
 )
 NAMES = (
@@ -59,8 +62,20 @@ NAMES = (
     "export",
     "study",
     "bench",
+    "weights",
     "info",
 )
+KEPT = "what was finished is on disk; the same command goes on from there"
+LOST = "nothing was written; run the same command again"
+INTERRUPTED = {  # what is kept, and how to go on
+    Collect: KEPT,
+    Predict: KEPT,
+    Simulate: KEPT,
+    RunStudy: KEPT,
+    Train: "what was saved in the last minute is on disk; the same command goes on from there",
+    FitAlignment: LOST,
+    Export: LOST,
+}
 ABOUT = (
     "Decision-aligned latent world models. Begin with `djepa collect push --starts 64 --out "
     "runs/first`, then `djepa check runs/first` and `djepa show runs/first --start 0`."
@@ -70,27 +85,58 @@ ABOUT = (
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, run, exit: 0 done, 1 an error the user can mend, 130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    prepare_output()
+    try:
+        code = _run(given)
+    except KeyboardInterrupt:
+        errors.print("interrupted")
+        code = 130
+    sys.exit(out.close_with(code))
+
+
+def _run(given: list[str]) -> int:
     if given in (["--version"], ["-V"]):
         from djepa import __version__
 
         print(f"djepa {__version__}")
-        sys.exit(0)
+        return 0
     _suggest(given)
     command = tyro.cli(
         Command,
         prog="djepa",
         description=ABOUT,
         args=given or ["--help"],
-        config=(tyro.conf.OmitArgPrefixes, tyro.conf.FlagConversionOff),
+        config=(tyro.conf.OmitArgPrefixes,),
     )
     try:
-        sys.exit(command.run())
+        _check_device(getattr(command, "device", "cpu"))
+        return int(command.run() or 0)
     except DjepaError as error:
         fail(error)
-        sys.exit(1)
+    except OSError as error:  # whatever no reader or writer has named
+        fail(advice(error))
     except KeyboardInterrupt:
-        errors.print(f"interrupted{command.interrupted if isinstance(command, Collect) else ''}")
-        sys.exit(130)
+        kept = INTERRUPTED.get(type(command))
+        errors.print(f"interrupted{f': {kept}' if kept else ''}")
+        return 130
+    return 1
+
+
+def _check_device(name: str) -> None:
+    """A device that is not there is named before any work."""
+    if name == "cpu":
+        return
+    import torch
+
+    try:
+        found: Any = torch.device(name)
+    except (RuntimeError, TypeError):
+        raise DjepaError(f"There is no device '{name}'. Use --device cpu or cuda.") from None
+    number = found.index or 0
+    if found.type == "cuda" and number >= torch.cuda.device_count():
+        raise DjepaError(f"There is no '{name}' here: torch sees no such GPU. Use --device cpu.")
+    if found.type not in ("cpu", "cuda"):
+        raise DjepaError(f"'{name}' is not supported. Use --device cpu or cuda.")
 
 
 def _suggest(given: list[str]) -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from djepa.cli.console import console, progress
 
@@ -17,8 +17,10 @@ class Predict:
     """The bank."""
     geometry: tuple[str, ...] = ("lewm", "tdjepa", "jepawm", "dinowm")
     """Shipped geometries by name, or folders of weights."""
-    futures: bool | None = None
-    """Store the predicted futures too; by default those of at most 1,024 numbers."""
+    futures: Annotated[bool, FlagCreatePairsOff] = False
+    """Store the predicted futures too, however wide; by default those of at most 1,024 numbers."""
+    no_futures: Annotated[bool, FlagCreatePairsOff] = False
+    """Store costs alone."""
     look: str = "plain"
     """What the frames look like; push: plain, clean, blur, salt-pepper, dark, block-colour,
     marker-colour, pusher-colour; granular: plain, turned-90, turned-180, turned-270."""
@@ -28,15 +30,19 @@ class Predict:
     def run(self) -> int:
         """Predict with each geometry in turn."""
         from djepa.bank.read import Bank
+        from djepa.errors import DjepaError
         from djepa.models.predictions import predict_bank
         from djepa.models.weights import load_geometry, weights_hash
 
+        if self.futures and self.no_futures:
+            raise DjepaError("Either --futures or --no-futures.")
+        stored = self.futures if self.futures or self.no_futures else None
         bank = Bank(self.bank)
         for name in self.geometry:
-            model = load_geometry(name, self.device)
+            model = load_geometry(name, self.device, bank.config.world)
             with progress(f"Predicting with {model.name}", "blocks") as tick:
                 folder = predict_bank(
-                    bank, model, weights_hash(name), self.device, tick, self.futures, self.look
+                    bank, model, weights_hash(name), self.device, tick, stored, self.look
                 )
             console.print(f"{folder}")
         return 0

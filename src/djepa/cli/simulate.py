@@ -35,11 +35,15 @@ class Simulate:
         shapes = self.shapes or get_task(self.world).shapes[:1]
         shards = plan_shards(self.out, self.episodes, self.seed, shapes, self.world)
         simulation = Simulation(shards, self.workers)
-        with progress("Simulating", "shards") as tick:
-            tick(0, len(shards))
-            for done, future in enumerate(as_completed(simulation.futures), 1):
-                future.result()
-                tick(done, len(shards))
+        try:
+            with progress("Simulating", "shards") as tick:
+                tick(0, len(shards))
+                for done, future in enumerate(as_completed(simulation.futures), 1):
+                    future.result()
+                    tick(done, len(shards))
+        except BaseException:
+            simulation.close()  # nobody waits for the others
+            raise
         simulation.close(wait=True)
         console.print(f"{len(shards)} shards in {self.out}")
         return 0

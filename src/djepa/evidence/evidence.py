@@ -10,7 +10,7 @@ Legend: N starts, K candidates, M geometries, D latent (each geometry its own), 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ class Evidence:
     costs: Tensor  # (N, K, M) float64 native costs
     terminals: Mapping[str, Tensor]  # name -> (N, K, D) last predicted latents, where known
     goals: Mapping[str, Tensor]  # name -> (N, D)
+    weights: Mapping[str, str] = field(default_factory=dict)  # name -> hash, where it is known
 
     def __len__(self) -> int:
         return len(self.identities)
@@ -86,12 +87,13 @@ class Evidence:
             if futures is None:
                 raise DjepaError(
                     f"{bank.path} holds no futures of '{name}'. "
-                    f"Make them: djepa predict {bank.path} --geometry {name} --futures True"
+                    f"Make them: djepa predict {bank.path} --geometry {name} --futures"
                 )
             terminals[name], goals[name] = futures[:, :, -1], held[name].goal
         identities = [bytes(row).hex() for row in bank.decisions.identities]
         costs = {name: predictions.cost for name, predictions in held.items()}
-        return cls.from_arrays(identities, bank.decisions.candidate_ids, costs, terminals, goals)
+        found = cls.from_arrays(identities, bank.decisions.candidate_ids, costs, terminals, goals)
+        return replace(found, weights={name: of.weights for name, of in held.items()})
 
     def ranks(self, names: Sequence[str] | None = None) -> Tensor:
         """Ranks r (N, K, M) float64 of these geometries, or of all."""
@@ -118,6 +120,7 @@ class Evidence:
             self.costs[at],
             {name: end[at] for name, end in self.terminals.items()},
             {name: goal[at] for name, goal in self.goals.items()},
+            self.weights,
         )
 
     def to(self, device: str | torch.device) -> "Evidence":
@@ -125,7 +128,7 @@ class Evidence:
         ends = {name: end.to(device) for name, end in self.terminals.items()}
         goals = {name: goal.to(device) for name, goal in self.goals.items()}
         ids, costs = self.ids.to(device), self.costs.to(device)
-        return Evidence(self.identities, ids, self.names, costs, ends, goals)
+        return Evidence(self.identities, ids, self.names, costs, ends, goals, self.weights)
 
     def columns(self, positions: Tensor) -> "Evidence":
         """Smaller pools: (N, K') positions to keep; ranks are those within what is left."""
@@ -136,7 +139,7 @@ class Evidence:
         ends = {name: take(end) for name, end in self.terminals.items()}
         ids = self.ids.gather(1, positions)
         check_pools(ids)
-        return Evidence(self.identities, ids, self.names, take(self.costs), ends, self.goals)
+        return replace(self, ids=ids, costs=take(self.costs), terminals=ends)
 
     def _index(self, name: str) -> int:
         if name not in self.names:
@@ -149,13 +152,25 @@ def join(parts: Sequence[Evidence]) -> Evidence:
     first = parts[0]
     if len({(part.names, tuple(part.terminals)) for part in parts}) > 1:
         raise DjepaError("Evidence of different geometries cannot be joined.")
+    for part in parts:
+        same_weights(first.weights, part.weights)
     names = tuple(name for part in parts for name in part.identities)
     if len(set(names)) < len(names):
         raise DjepaError("An identity stands twice; every start has one of its own.")
     ends = {name: torch.cat([part.terminals[name] for part in parts]) for name in first.terminals}
     goals = {name: torch.cat([part.goals[name] for part in parts]) for name in first.goals}
     ids, costs = (torch.cat([getattr(part, what) for part in parts]) for what in ("ids", "costs"))
-    return Evidence(names, ids, first.names, costs, ends, goals)
+    return Evidence(names, ids, first.names, costs, ends, goals, first.weights)
+
+
+def same_weights(known: Mapping[str, str], given: Mapping[str, str]) -> None:
+    """Refuse evidence of other weights under the same name; arrays have none and pass."""
+    for name, of in given.items():
+        if known.get(name, of) != of:
+            raise DjepaError(
+                f"Evidence of '{name}' was predicted by weights {of[:12]}, this was made with "
+                f"{known[name][:12]}. Predict with those, or fit again."
+            )
 
 
 def clusters(identities: Sequence[str]) -> Tensor:

@@ -1,32 +1,42 @@
 """A planner in one folder: geometries, alignment and lift. Frames and candidates in, a plan out.
 
 FOLDER/
-  planner.json        format version, names, the geometry that is lifted
+  manifest.json       names, the geometry that is lifted, hashes of the manifests of all parts
   geometries/NAME/    weights, as `djepa train` writes them
   alignment/          as `djepa fit` writes it
 
 Legend: N starts, K candidates, H controls, B blocks of five, A action width, D latent.
 """
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
 from torch import Tensor
 
 from djepa.align.fit import Alignment, Decision
 from djepa.align.store import load_alignment, save_alignment
+from djepa.artefacts.folder import Folder
+from djepa.artefacts.records import MANIFEST, Kind
+from djepa.artefacts.write import Writer
 from djepa.errors import DjepaError
-from djepa.evidence.evidence import Evidence
-from djepa.files import to_json, write_atomically
+from djepa.evidence.evidence import Evidence, same_weights
 from djepa.lift.ordinal import native_distance, realize
 from djepa.models.protocol import Geometry
-from djepa.models.weights import find_weights, load_geometry
+from djepa.models.weights import copy_weights, geometry_name, load_geometry, weights_hash
 
-FORMAT, VERSION = "djepa-planner", 1
+
+class PlannerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the manifest says of a planner."""
+
+    geometries: list[str]
+    lifted: str
+
+
+PLANNER = Kind("planner", "djepa-planner", 2, PlannerRecord, again="Export the planner again.")
 
 
 class Plan(NamedTuple):
@@ -45,10 +55,7 @@ class Planner:
     def __init__(
         self, geometries: Mapping[str, Geometry], alignment: Alignment, lifted: str
     ) -> None:
-        needed = set(alignment.config.geometries)
-        missing = sorted((needed | {lifted}) - geometries.keys())
-        if missing:
-            raise DjepaError(f"The planner needs the geometries {', '.join(missing)} too.")
+        _check_parts(alignment, dict.fromkeys(geometries), lifted)
         self.geometries, self.alignment, self.lifted = dict(geometries), alignment, lifted
 
     @torch.inference_mode()
@@ -121,33 +128,45 @@ def reads_back(plan: Plan, ids: Tensor) -> bool:
 def export_planner(
     alignment: Alignment, weights: Sequence[str], lifted: str, folder: Path, card: dict[str, Any]
 ) -> None:
-    """Write everything into one folder; `planner.json` comes last."""
-    names = []
-    for where in weights:
-        source = find_weights(where)
-        name = json.loads((source / "config.json").read_text())["geometry"]
-        target = folder / "geometries" / name
-        target.mkdir(parents=True, exist_ok=True)
-        for file in ("model.safetensors", "config.json", "card.json", "manifest.json"):
-            shutil.copyfile(source / file, target / file)
-        names.append(name)
-    save_alignment(alignment, folder / "alignment", card)
-    head = {"format": FORMAT, "version": VERSION, "geometries": names, "lifted": lifted}
-    write_atomically(folder / "planner.json", to_json(head).encode())
+    """Write everything into one folder, the manifest last; nothing if a part is missing."""
+    where = {geometry_name(place): place for place in weights}
+    hashes = {name: weights_hash(place) for name, place in where.items()}
+    _check_parts(alignment, hashes, lifted)
+    about, parts = {"geometries": [*where], "lifted": lifted}, {}
+    writer = Writer(folder, PLANNER, about, {f"weights of {n}": of for n, of in hashes.items()})
+    with writer.opened():
+        if writer.complete:
+            return
+        for part in ("geometries", "alignment"):  # what an earlier try left
+            shutil.rmtree(folder / part, ignore_errors=True)
+        for name, place in where.items():
+            copy_weights(place, folder / "geometries" / name)
+            parts[f"geometries/{name}/{MANIFEST}"] = folder / "geometries" / name
+        save_alignment(alignment, folder / "alignment", card)
+        parts[f"alignment/{MANIFEST}"] = folder / "alignment"
+        writer.enter({name: (part / MANIFEST).read_bytes() for name, part in parts.items()})
+        writer.finish()
 
 
 def load_planner(folder: Path, device: str | torch.device = "cpu") -> Planner:
     """A planner, ready to plan; every file is checked against its hash."""
-    path = folder / "planner.json"
-    if not path.exists():
-        raise DjepaError(f"{folder} holds no planner: it has no planner.json.")
-    head = json.loads(path.read_text())
-    if (head.get("format"), head.get("version")) != (FORMAT, VERSION):
-        raise DjepaError(f"{folder} is not a {FORMAT} {VERSION}.")
-    models = {
-        name: load_geometry(folder / "geometries" / name, device) for name in head["geometries"]
-    }
+    stored = Folder(folder, PLANNER)
+    stored.verify()
+    record: PlannerRecord = stored.about
+    where = {name: folder / "geometries" / name for name in record.geometries}
+    for name, place in where.items():
+        stored.belongs(f"weights of {name}", weights_hash(place))
     alignment = load_alignment(folder / "alignment")
+    _check_parts(alignment, {n: weights_hash(place) for n, place in where.items()}, record.lifted)
+    models = {name: load_geometry(place, device) for name, place in where.items()}
     for operator in alignment.operators:
         operator.to(device)
-    return Planner(models, alignment, head["lifted"])
+    return Planner(models, alignment, record.lifted)
+
+
+def _check_parts(alignment: Alignment, hashes: Mapping[str, str | None], lifted: str) -> None:
+    """The alignment has all geometries it reads, and those that it was fitted with."""
+    missing = sorted({*alignment.config.geometries, lifted} - hashes.keys())
+    if missing:
+        raise DjepaError(f"The planner needs the geometries {', '.join(missing)} too.")
+    same_weights(alignment.weights, {name: of for name, of in hashes.items() if of is not None})

@@ -8,7 +8,6 @@ Fitting: temporal_fit.py. On disk: an alignment (store.py), its head in transpor
 Legend: N starts, K candidates, B blocks of five controls, D latent; L is LeWM, T is TD-JEPA.
 """
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,16 +15,15 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
 from djepa.align.fit import AlignConfig, Alignment, Decision
-from djepa.align.store import load_alignment, save_alignment
-from djepa.bank.schema import sha256
+from djepa.align.store import ALIGNMENT, load_alignment, save_alignment
+from djepa.artefacts.folder import Folder
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import check_values, ordinal_ranks
-from djepa.files import write_atomically
 from djepa.lift.transport import TemporalTransport
 
 # (N, K, B, D) futures, (N, D) goals -> (N, K) cost, such as `TDJEPA.native_cost`
@@ -175,27 +173,22 @@ def displacement(coefficients: Tensor, radius: float = 0.1) -> dict[str, Any]:
 
 def save_temporal(temporal: TemporalAlignment, folder: Path, card: dict[str, Any]) -> None:
     """Write it; whatever reads alignments reads this one too."""
-    folder.mkdir(parents=True, exist_ok=True)
     data = bytes(save(temporal.head.state_dict()))
-    write_atomically(folder / HEAD, data)
     settings = {k: v for k, v in asdict(temporal.config).items() if k != "align"}
     history = [checkpoint._asdict() for checkpoint in temporal.history]
-    own = {"config": settings, "history": history, "sha256": sha256(data)}
-    save_alignment(temporal.relational, folder, {**card, "transport": own})
+    card = {**card, "transport": {"config": settings, "history": history}}
+    save_alignment(temporal.relational, folder, card, {HEAD: data})
 
 
 def load_temporal(folder: Path) -> TemporalAlignment:
     """Ready to decide and to transport. Strict: anything missing or altered is an error."""
-    relational = load_alignment(folder)  # checks the card by its hash
-    own, path = json.loads((folder / "card.json").read_text()).get("transport"), folder / HEAD
+    relational, stored = load_alignment(folder), Folder(folder, ALIGNMENT)
+    own = stored.record("card.json").get("transport")
     if own is None:
         raise DjepaError(f"{folder} holds an alignment without transport.")
-    data = path.read_bytes() if path.is_file() else b""
-    if sha256(data) != own["sha256"]:
-        raise DjepaError(f"{path} is missing or damaged: its SHA-256 is not the recorded one.")
     config = TemporalConfig(align=relational.config, **own["config"])
     head = TemporalTransport(config.hidden, config.radius)
-    head.load_state_dict(load(data))
+    head.load_state_dict(stored.tensors(HEAD))
     history = tuple(Checkpoint(**checkpoint) for checkpoint in own["history"])
     return TemporalAlignment(config, relational, head.requires_grad_(False), history)
 

@@ -11,20 +11,21 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
-from safetensors.numpy import load_file, save
 from torch import Tensor
 
+from djepa.artefacts.folder import Arrays, open_shard, seal_shard
 from djepa.errors import DjepaError
-from djepa.files import write_atomically
-from djepa.rollout.engine import usable_cores
+from djepa.files import naming, write_atomically
+from djepa.rollout.engine import _enter_worker, usable_cores
 from djepa.seeds import generator
 from djepa.tasks.task import get_task
 from djepa.worlds.behaviours import drive
 
+FORMAT, VERSION = "djepa-episodes", 2
 FRAMES = 16  # strides of controls that make an episode
 SHARD = 1024  # episodes of a shard
 
@@ -45,22 +46,25 @@ class Shard:
         return self.folder / f"episodes-{self.number:05d}.safetensors"
 
     @property
-    def source(self) -> dict[str, str]:
+    def record(self) -> dict[str, Any]:
         """What is written into it: the world and all that was drawn."""
-        return {"world": self.world, "shapes": " ".join(self.shapes), "seed": str(self.seed)}
+        drawn = {"shapes": [*self.shapes], "seed": self.seed, "number": self.number}
+        return {"format": FORMAT, "version": VERSION, "world": self.world, **drawn}
 
-    def check(self) -> None:
-        """Refuse a file that holds other episodes."""
-        with safe_open(self.path, "np") as file:
-            there = file.metadata()
-        if there and there != self.source:  # those of earlier versions do not say
-            raise DjepaError(f"{self.path} holds episodes of {there}, not of {self.source}.")
+    def read(self) -> Arrays:
+        """Its states and controls, whole and of this record."""
+        arrays = open_shard(self.path, self.record)
+        if {*arrays} != {"states", "controls"} or {len(a) for a in arrays.values()} != {SHARD}:
+            raise DjepaError(f"{self.path} holds no {SHARD} episodes. Remove it.")
+        return arrays
 
 
 def plan_shards(
     folder: Path, episodes: int, seed: int, shapes: tuple[str, ...], world: str = "push"
 ) -> list[Shard]:
     """The shards that hold so many episodes."""
+    if episodes < 1 or seed < 0:
+        raise DjepaError(f"Ask for one episode or more, and a seed of 0 or more, not {episodes}.")
     if SHARD % len(shapes):
         raise DjepaError(f"{len(shapes)} shapes do not share {SHARD} episodes evenly.")
     return [Shard(folder, world, shapes, seed, number) for number in range(-(-episodes // SHARD))]
@@ -74,7 +78,7 @@ def length(world: str) -> int:
 def simulate(shard: Shard) -> Path:
     """Play the episodes of one shard, unless they are there already."""
     if shard.path.exists():
-        shard.check()
+        shard.read()
         return shard.path
     task, L = get_task(shard.world), length(shard.world)
     worlds = [task.make(shape, task.rules[0]) for shape in shard.shapes]
@@ -85,7 +89,8 @@ def simulate(shard: Shard) -> Path:
         world = worlds[i % len(worlds)]
         world.restore(task.initial_state(world, rng))
         states[i], controls[i] = drive(world, task.explorer(world, rng), L)
-    write_atomically(shard.path, save({"states": states, "controls": controls}, shard.source))
+    arrays = {"states": states, "controls": controls}
+    write_atomically(shard.path, seal_shard(shard.path, arrays, shard.record))
     return shard.path
 
 
@@ -93,9 +98,12 @@ class Simulation:
     """Worker processes that play shard after shard."""
 
     def __init__(self, shards: list[Shard], workers: int = 0) -> None:
-        shards[0].folder.mkdir(parents=True, exist_ok=True)
-        workers = workers or usable_cores()
-        self._pool = ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+        if workers < 0:
+            raise DjepaError(f"workers must be 0 (every core) or more, got {workers}.")
+        with naming(shards[0].folder):
+            shards[0].folder.mkdir(parents=True, exist_ok=True)
+        workers, context = workers or usable_cores(), get_context("spawn")
+        self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_enter_worker)
         self.futures = [self._pool.submit(simulate, shard) for shard in shards]
 
     def check(self) -> None:
@@ -105,8 +113,11 @@ class Simulation:
                 future.result()
 
     def close(self, wait: bool = False) -> None:
-        """Let the workers go; at the end of a process wait until they are gone."""
+        """Let the workers go: once they are done, or now."""
+        left = [] if wait else list((self._pool._processes or {}).values())
         self._pool.shutdown(wait=wait, cancel_futures=True)
+        for worker in left:
+            worker.terminate()
 
 
 class Episodes:
@@ -159,8 +170,7 @@ class Episodes:
         return self.ready
 
     def _take(self, shard: Shard) -> None:
-        shard.check()
-        arrays = load_file(shard.path)
+        arrays = shard.read()
         if not self._taken:  # now it is known how wide they are
             self._states, self._controls = (
                 torch.empty((self.capacity, *arrays[name].shape[1:]), device=self._device)

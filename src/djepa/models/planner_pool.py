@@ -18,7 +18,7 @@ from djepa.errors import DjepaError
 from djepa.models.kinds import Model
 from djepa.models.predict import encode_states
 from djepa.models.protocol import CONTEXT, STRIDE, Geometry
-from djepa.models.weights import SHIPPED, find_weights, load_geometry, shipped, weights_hash
+from djepa.models.weights import find_weights, load_geometry, places, shipped, weights_hash
 from djepa.pools import Pool
 from djepa.pools.cem import CEM
 from djepa.tasks.task import Scene
@@ -57,7 +57,7 @@ class CEMProposer:
         self.cem, self.spread, self.horizon = cem or CEM(), float(spread), horizon
         self.device, self.portable = device, device == "cpu"
         found = find_weights(geometry)  # shipped ones go by name, wherever they are
-        self.where = found.name if found.parent == SHIPPED else str(found.resolve())
+        self.where = found.name if found.parent in places() else str(found.resolve())
         self.weights = weights_hash(self.where)
         stride = int(getattr(_loaded(self.where, self.weights), "stride", STRIDE))
         if horizon < stride or horizon % stride:

@@ -3,35 +3,53 @@
     BANK/evidence/lewm/
       block-000000.safetensors  cost (N, K) float32, goal (N, D) and futures (N, K, B, D) float16;
                                 part.NAME (N, K) float32, where a cost has parts
-      manifest.json             hashes of the bank, of the weights, of every shard
+      manifest.json             geometry, world, look; hashes of bank, weights and every shard
 
 Costs are computed from unrounded latents; only what is stored is rounded. Futures wider than WIDE
 numbers are not stored unless asked for: 1,000 starts of a patch geometry would take 4 GB. A
 `summary` of their ends and goals may stand for them, as futures of one step.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import load
 
+from djepa.artefacts.folder import Arrays, Folder, encode, load_arrays
+from djepa.artefacts.records import MANIFEST, Kind
+from djepa.artefacts.write import Writer
 from djepa.bank.read import Bank
-from djepa.bank.schema import encode, sha256
 from djepa.errors import DjepaError
-from djepa.files import to_json, write_atomically
 from djepa.models.predict import predict
 from djepa.models.protocol import Geometry
 from djepa.tasks.task import PLAIN, Scene
 
-FORMAT, VERSION = "djepa-evidence", 3
 WIDE = 1024
 PART = "part."
 Report = Callable[[int, int], None]
+
+
+class EvidenceRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the manifest says of evidence."""
+
+    geometry: str
+    world: str
+    look: str
+    futures: str  # true, false or summary
+
+
+EVIDENCE = Kind(
+    "set of predictions",
+    "djepa-evidence",
+    4,
+    EvidenceRecord,
+    shards=r"block-\d{6}\.safetensors",
+    again="Remove the folder and predict again.",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,23 +82,20 @@ def predict_bank(
         raise DjepaError(f"{geometry.name} has no summary of its latents; store its futures.")
     scene = bank.scene(look)
     folder = bank.path / "evidence" / evidence_name(geometry.name, look)
-    folder.mkdir(parents=True, exist_ok=True)
     keep = geometry.latent <= WIDE if futures is None else futures
-    head = {"format": FORMAT, "version": VERSION, "bank": bank.hash, "weights": weights}
     stored = "summary" if summary else str(keep).lower()
-    head["futures"] = stored
-    _claim(folder, head)
-    shards, first = [], 0
+    of = EvidenceRecord(geometry.name, bank.config.world, look, stored)
+    made_from = {"bank": bank.hash, "weights": weights}
+    writer, first = Writer(folder, EVIDENCE, msgspec.to_builtins(of), made_from), 0
     total = len(bank.manifest["blocks"])
-    for number, block in enumerate(bank.manifest["blocks"]):
-        rows = slice(first, first + block["starts"])
-        shards.append(folder / f"block-{number:06d}.safetensors")
-        if not shards[-1].exists():
-            write_atomically(shards[-1], _shard(bank, geometry, scene, rows, device, stored))
-        first = rows.stop
-        report(number + 1, total)
-    hashes = {shard.name: sha256(shard.read_bytes()) for shard in shards}
-    write_atomically(folder / "manifest.json", to_json({**head, "shards": hashes}).encode())
+    with writer.opened():
+        for number, block in enumerate(bank.manifest["blocks"]):
+            rows = slice(first, first + block["starts"])
+            if (shard := f"block-{number:06d}.safetensors") not in writer.files:
+                writer.write({shard: _shard(bank, geometry, scene, rows, device, stored)})
+            first = rows.stop
+            report(number + 1, total)
+        writer.finish()
     return folder
 
 
@@ -92,24 +107,31 @@ def evidence_name(geometry: str, look: str = PLAIN) -> str:
 def read_predictions(bank: Bank, name: str) -> Predictions:
     """The evidence of one geometry, checked against the bank and against its own hashes."""
     folder = bank.path / "evidence" / name
-    if not (folder / "manifest.json").exists():
+    if not (folder / MANIFEST).exists():
         raise DjepaError(
             f"{bank.path} has no evidence of '{name}'. "
             f"Make it: djepa predict {bank.path} --geometry {name}"
         )
-    manifest = json.loads((folder / "manifest.json").read_text())
-    if manifest["bank"] != bank.hash:
-        raise DjepaError(f"{folder} belongs to another bank. Remove it and predict again.")
-    shards = []
-    for shard, expected in sorted(manifest["shards"].items()):
-        data = (folder / shard).read_bytes()
-        if sha256(data) != expected:
-            raise DjepaError(f"{folder / shard} is damaged. Remove {folder} and predict again.")
-        shards.append(load(data))
+    stored = Folder(folder, EVIDENCE)
+    stored.belongs("bank", bank.hash)
+    of: EvidenceRecord = stored.about
+    if (evidence_name(of.geometry, of.look), of.world) != (name, bank.config.world):
+        raise DjepaError(
+            f"{folder} holds evidence of '{of.geometry}' in look '{of.look}' of the world "
+            f"'{of.world}'. It was moved here; remove it and predict again."
+        )
+    shards = [
+        load_arrays(folder / shard, stored.read(shard)) for shard in sorted(stored.manifest.files)
+    ]
+    _check(folder, bank, shards)
     arrays = {name: np.concatenate([part[name] for part in shards]) for name in shards[0]}
     parts = {n.removeprefix(PART): a for n, a in arrays.items() if n.startswith(PART)}
     return Predictions(
-        arrays["cost"], arrays["goal"], arrays.get("futures"), manifest["weights"], parts
+        arrays["cost"],
+        arrays["goal"],
+        arrays.get("futures"),
+        stored.manifest.made_from["weights"],
+        parts,
     )
 
 
@@ -133,12 +155,13 @@ def _shard(
     return encode(arrays)
 
 
-def _claim(folder: Path, head: dict[str, Any]) -> None:
-    """Refuse to mix evidence of other weights or another bank into the folder."""
-    mark = folder / "head.json"
-    if mark.exists() and json.loads(mark.read_text()) != head:
-        raise DjepaError(
-            f"{folder} holds evidence of other weights, of another bank, or with other --futures. "
-            "Remove it."
+def _check(folder: Path, bank: Bank, shards: list[Arrays]) -> None:
+    """Every block has the same arrays, one row per start and one number per candidate."""
+    for shard, block in zip(shards, bank.manifest["blocks"], strict=True):
+        names, N, K = set(shards[0]), block["starts"], bank.candidates
+        whole = shard.keys() == names >= {"cost", "goal"} and all(
+            len(array) == N and (name == "goal" or array.shape[1] == K)
+            for name, array in shard.items()
         )
-    write_atomically(mark, to_json(head).encode())
+        if not whole:
+            raise DjepaError(f"{folder} is damaged: a block is not of {N} starts, {K} candidates.")

@@ -4,116 +4,240 @@ FOLDER/
   model.safetensors  fp16 (statistics in float32)
   config.json        geometry, sizes, planning cost
   card.json          recipe, seed, minutes, parameters, metrics, the command that made it
-  manifest.json      format version and SHA-256 of the three
+  manifest.json      SHA-256 of the three
+
+An encoder that two weights share is stored once: the manifest of the other names the weights that
+have it and the hash of those tensors, and its own file holds the rest.
 """
 
-import json
+import os
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
-from djepa.bank.schema import sha256
+from djepa.artefacts.folder import Folder, load_tensors
+from djepa.artefacts.records import MANIFEST, Kind, encode_json, read_manifest, sha256, typed
+from djepa.artefacts.write import save as save_folder
 from djepa.errors import DjepaError, unknown_name
-from djepa.files import to_json, write_atomically
+from djepa.files import to_json
 from djepa.models.kinds import Model, get_kind
 from djepa.models.tdjepa import TDJEPA, PlanningCost
 
 CUDA_CHUNKS = 8  # a GPU takes so many times more candidates at once: launches are what takes time
-FORMAT, VERSION = "djepa-geometry", 1
 SHIPPED = Path(__file__).parents[1] / "weights"
+CHECKOUT = Path(__file__).parents[3]  # of the repository, where this is one
 KEPT_WIDE = ("running_mean", "running_var", "num_batches_tracked", "_mean", "_std")
+TENSORS = "model.safetensors"
+
+
+class Shared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Tensors that lie with other weights."""
+
+    of: str  # the name of those weights
+    prefixes: list[str]  # their tensors whose names begin so
+    sha256: str  # of these tensors, as a file of their own
+    whole: str  # of all tensors together, as one file
+
+
+class GeometryAbout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the manifest says of weights."""
+
+    encoder: Shared | None = None
+
+
+class GeometryRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `config.json` says."""
+
+    geometry: str
+    config: dict[str, Any]
+    planning: PlanningCost | None = None
+
+
+GEOMETRY = Kind(
+    "set of weights",
+    "djepa-geometry",
+    2,
+    GeometryAbout,
+    reads=(1,),
+    again="Fetch the weights again, or train others.",
+    records={"config.json": GeometryRecord, "card.json": dict},
+)
 
 
 def save_geometry(model: Model, folder: Path, card: dict[str, Any]) -> None:
-    """Write the folder; the manifest comes last, so a folder without one was never finished."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the folder; the manifest comes last, so a folder without one was never finished.
+
+    The log and the episodes of a training may lie beside. Of finished weights the card alone may
+    be replaced.
+    """
     tensors = {name: _narrow(name, tensor) for name, tensor in model.state_dict().items()}
     config: dict[str, Any] = {"geometry": model.name, "config": asdict(model.config)}
     if isinstance(model, TDJEPA):
         config["planning"] = asdict(model.planning)
     files = {
-        "model.safetensors": bytes(save(tensors)),
-        "config.json": to_json(config).encode(),
-        "card.json": to_json(card).encode(),
+        TENSORS: bytes(save(tensors)),
+        "config.json": encode_json(folder / "config.json", config),
+        "card.json": encode_json(folder / "card.json", card),
     }
-    for name, data in files.items():
-        write_atomically(folder / name, data)
-    hashes = {name: sha256(data) for name, data in files.items()}
-    manifest = {"format": FORMAT, "version": VERSION, "files": hashes}
-    write_atomically(folder / "manifest.json", to_json(manifest).encode())
+    same = False
+    if (folder / MANIFEST).exists():
+        there = read_manifest(folder, GEOMETRY)[0].files
+        same = all(there.get(n) == sha256(files[n]) for n in (TENSORS, "config.json"))
+    save_folder(folder, GEOMETRY, files, alone=False, replace=same)
 
 
-def load_geometry(where: str | Path, device: str | torch.device = "cpu") -> Model:
-    """A geometry in eval mode, from a folder or by the name of a shipped one. Strict."""
-    folder = find_weights(where)
-    files = _read(folder)
-    config = json.loads(files["config.json"])
-    kind = get_kind(str(config.get("geometry")))
-    model: Model = kind.build(kind.config(**config["config"]))
-    if isinstance(model, TDJEPA):
-        model.planned_by(PlanningCost(**config["planning"]))
+def load_geometry(
+    where: str | Path, device: str | torch.device = "cpu", world: str | None = None
+) -> Model:
+    """A geometry in eval mode, from a folder or by name. Strict.
+
+    `world`: refuse weights that were trained in another one.
+    """
+    stored = Folder(find_weights(where), GEOMETRY)
+    recipe = stored.record("card.json").get("recipe")
+    trained = recipe.get("world", "push") if isinstance(recipe, dict) else world
+    if world is not None and trained != world:
+        raise DjepaError(f"The weights '{where}' were trained in the world '{trained}', not in "
+                         f"'{world}'. Choose others: `djepa weights` lists them.")  # fmt: skip
+    record: GeometryRecord = stored.record("config.json")
+    kind = get_kind(record.geometry)
+    sizes: Any = typed(stored.path / "config.json", record.config, kind.config)
+    model: Model = kind.build(sizes)
+    if isinstance(model, TDJEPA) and record.planning is not None:
+        model.planned_by(record.planning)
+    tensors = load_tensors(stored.path / TENSORS, read_tensors(stored))
     try:
-        tensors = load(files["model.safetensors"])
         model.load_state_dict({name: _widen(tensor) for name, tensor in tensors.items()})
     except (RuntimeError, ValueError) as error:
-        raise DjepaError(f"{folder}: the tensors do not fit the configuration ({error}).") from None
+        raise DjepaError(
+            f"{stored.path}: the tensors do not fit the configuration ({error})."
+        ) from None
     if torch.device(device).type == "cuda":
         model.chunk *= CUDA_CHUNKS
     return model.eval().requires_grad_(False).to(device)
 
 
+def read_tensors(stored: Folder) -> bytes:
+    """All tensors as one file, wherever they lie."""
+    about: GeometryAbout = stored.about
+    data, shared = stored.read(TENSORS), about.encoder
+    if shared is None:
+        return data
+    beside = stored.path.parent / shared.of
+    base = Folder(beside if beside.is_dir() else find_weights(shared.of), GEOMETRY)
+    theirs = load_tensors(base.path / TENSORS, read_tensors(base))
+    lent = {n: t for n, t in theirs.items() if n.startswith(tuple(shared.prefixes))}
+    whole = bytes(save({**lent, **load_tensors(stored.path / TENSORS, data)}))
+    if (sha256(bytes(save(lent))), sha256(whole)) != (shared.sha256, shared.whole):
+        raise DjepaError(
+            f"{stored.path} needs the encoder of the weights '{shared.of}', and those at "
+            f"{base.path} have another one. {GEOMETRY.again}"
+        )
+    return whole
+
+
 def weights_hash(where: str | Path) -> str:
-    """SHA-256 of the manifest: it stands for everything in the folder."""
-    return sha256((find_weights(where) / "manifest.json").read_bytes())
+    """What results are bound to: a hash of tensors, configuration and card.
+
+    It is that of the manifest of a folder that holds all tensors itself, so it is the same
+    wherever the folder lies and however its tensors are stored.
+    """
+    manifest, _ = read_manifest(find_weights(where), GEOMETRY)
+    about = typed(Path(MANIFEST), manifest.about, GeometryAbout)
+    files = {**manifest.files}
+    if about.encoder is not None:
+        files[TENSORS] = about.encoder.whole
+    return sha256(to_json({"format": GEOMETRY.format, "version": 1, "files": files}).encode())
+
+
+def copy_weights(where: str | Path, folder: Path) -> str:
+    """A copy that needs no others; its hash, which is the original's."""
+    stored = Folder(find_weights(where), GEOMETRY)
+    files = {name: stored.read(name) for name in stored.manifest.files}
+    save_folder(folder, GEOMETRY, {**files, TENSORS: read_tensors(stored)})
+    return weights_hash(folder)
 
 
 def read_card(where: str | Path) -> dict[str, Any]:
     """How the weights were made and what they reach."""
-    card: dict[str, Any] = json.loads((find_weights(where) / "card.json").read_text())
-    return card
+    return dict(Folder(find_weights(where), GEOMETRY).record("card.json"))
+
+
+def geometry_name(where: str | Path) -> str:
+    """Which geometry weights are of."""
+    record: GeometryRecord = Folder(find_weights(where), GEOMETRY).record("config.json")
+    return record.geometry
+
+
+def describe(where: str | Path) -> str:
+    """One line about weights whose every file was verified."""
+    stored = Folder(folder := find_weights(where), GEOMETRY)
+    stored.verify()
+    size, shared = len(read_tensors(stored)) / 1e6, stored.about.encoder
+    recipe = stored.record("card.json").get("recipe", {})
+    lent = f", encoder of {shared.of}" if shared else ""
+    world = recipe.get("world", "push")
+    return (
+        f"{where}: {geometry_name(where)}, world {world}, {size:.1f} MB{lent}, "
+        f"SHA-256 {weights_hash(where)[:12]}, whole ({folder})"
+    )
+
+
+def places() -> list[Path]:
+    """Folders whose subfolders are weights that go by name, in the order of looking."""
+    more = os.environ.get("DJEPA_WEIGHTS", "")
+    checkout = [CHECKOUT / "weights"] if (CHECKOUT / "pyproject.toml").is_file() else []
+    return [SHIPPED, *checkout, *(Path(place) for place in more.split(os.pathsep) if place)]
 
 
 def shipped() -> list[str]:
-    """Names of the weights that come with the package."""
-    return sorted(manifest.parent.name for manifest in SHIPPED.glob("*/manifest.json"))
+    """Names of all weights that go by name."""
+    return sorted({m.parent.name for place in places() for m in place.glob(f"*/{MANIFEST}")})
 
 
 def find_weights(where: str | Path) -> Path:
-    """A folder as given, or a shipped one by name."""
-    for folder in (Path(where), SHIPPED / str(where)):
-        if (folder / "manifest.json").exists():
+    """A folder as given, one that goes by name, or a Hugging Face repository."""
+    for folder in (Path(where), *(place / str(where) for place in places())):
+        if (folder / MANIFEST).exists():
             return folder
     if Path(where).is_dir():
-        raise DjepaError(f"{where} holds no finished weights: it has no manifest.json.")
+        raise DjepaError(f"{where} holds no finished weights: it has no {MANIFEST}.")
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", str(where)):
+        return _from_hub(str(where))
+    looked = ", ".join(str(place) for place in places())
     if not shipped():
         raise DjepaError(
-            f"There are no weights at '{where}', and none come with this version. "
+            f"There are no weights at '{where}', and none in {looked}. "
             "`djepa train` makes some; give --geometry its folder."
         )
-    raise unknown_name("weights", str(where), shipped())
+    raise DjepaError(
+        f"{unknown_name('weights', str(where), shipped())} Looked for a folder of that name here "
+        f"and in {looked}; set DJEPA_WEIGHTS to look elsewhere too."
+    )
 
 
-def _read(folder: Path) -> dict[str, bytes]:
+def _from_hub(name: str) -> Path:
+    looked = ", ".join(str(place) for place in places())
     try:
-        manifest = json.loads((folder / "manifest.json").read_text())
-        kind, version, hashes = manifest["format"], manifest["version"], manifest["files"]
-    except (ValueError, KeyError, TypeError):
-        raise DjepaError(f"{folder / 'manifest.json'} is damaged.") from None
-    if (kind, version) != (FORMAT, VERSION):
-        raise DjepaError(f"{folder} is {kind} {version}; this version reads {FORMAT} {VERSION}.")
-    files = {}
-    for name, expected in hashes.items():
-        path = folder / name
-        if not path.is_file():
-            raise DjepaError(f"{path} is missing. Fetch the weights again.")
-        files[name] = path.read_bytes()
-        if sha256(files[name]) != expected:
-            raise DjepaError(f"{path} is damaged: its SHA-256 is not the recorded one.")
-    return files
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise DjepaError(
+            f"There is no folder '{name}', neither here nor in {looked}. If it is a repository of "
+            "Hugging Face, install the extra 'hub': pip install 'djepa[hub]'"
+        ) from None
+    try:
+        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
+    except Exception as error:  # whatever the network and the library raise
+        raise DjepaError(
+            f"There is no folder '{name}', neither here nor in {looked}, and Hugging Face gave "
+            f"none: {error}"
+        ) from None
 
 
 def _narrow(name: str, tensor: Tensor) -> Tensor:

@@ -2,18 +2,32 @@
 older than what it is made of.
 
 What a stage makes is written whole or not at all, so a study that was stopped goes on where it was.
+After every stage the manifest of the folder lists the hashes of all results (rows, measures and
+whatever the pages are made of); before every stage they are compared.
 """
 
-import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from djepa.artefacts.folder import verify
+from djepa.artefacts.records import (
+    MANIFEST,
+    Kind,
+    decode,
+    encode_json,
+    read_bytes,
+    read_manifest,
+    sha256,
+)
 from djepa.errors import DjepaError
-from djepa.files import to_json, write_atomically
+from djepa.files import naming, write_atomically
 
+CLAIM = "study.json"
+ELSEWHERE = ("banks", "fits", "tables", "figures", "films")  # with manifests, or made anew
+STUDY = Kind("study", "djepa-study", 1, again="Remove it, and it is made again.")
 Say = Callable[[str], None]
 
 
@@ -39,7 +53,11 @@ def run_stages(stages: Sequence[Stage], say: Say, until: str = "") -> None:
     names = [stage.name for stage in stages]
     if until and until not in names:
         raise DjepaError(f"There is no stage '{until}'. The stages are: {', '.join(names)}.")
+    homes = [p for s in stages[:1] for p in s.makes.parents if (p / CLAIM).is_file()]
+    makes = {stage.makes for stage in stages}
     for number, stage in enumerate(stages, start=1):
+        for home in homes[:1]:
+            check_sealed(home, makes)
         head = f"{number}/{len(stages)} {stage.name}"
         if stage.done():
             say(f"{head}: there already ({stage.makes})")
@@ -48,6 +66,8 @@ def run_stages(stages: Sequence[Stage], say: Say, until: str = "") -> None:
             began = time.monotonic()
             stage.makes.parent.mkdir(parents=True, exist_ok=True)
             stage.run(say)
+            for home in homes[:1]:
+                seal(home)
             say(f"{head}: {time.monotonic() - began:.0f} s, {stage.makes}")
         if stage.name == until:
             return
@@ -55,17 +75,48 @@ def run_stages(stages: Sequence[Stage], say: Say, until: str = "") -> None:
 
 def claim(folder: Path, config: Mapping[str, Any]) -> None:
     """Mark a folder as this study's; one that belongs to another is refused."""
-    path, text = folder / "study.json", to_json(dict(config))
-    if path.exists() and path.read_text() != text:
-        try:
-            held = dict(json.loads(path.read_text()))
-        except (ValueError, TypeError):
-            raise DjepaError(f"{path} is damaged. Choose another --out, or remove it.") from None
-        odd = [name for name in config if held.get(name) != json.loads(text)[name]]
+    path = folder / CLAIM
+    data = encode_json(path, dict(config))
+    if not path.exists():  # several processes may run different pools of one study
+        with naming(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, data)
+    elif read_bytes(path) != data:
+        there = decode(path, read_bytes(path), dict[str, Any])
+        asked = decode(path, data, dict[str, Any])
+        odd = [name for name in asked if there.get(name) != asked[name]]
         raise DjepaError(
             f"{folder} holds a study with another {', '.join(odd) or 'configuration'}. "
             "Choose another --out, or remove it."
         )
-    if not path.exists():  # several processes may run different pools of one study
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode())
+
+
+def seal(folder: Path) -> None:
+    """List the hashes of all results in the manifest, which is written last."""
+    found = sorted(p for p in folder.rglob("*") if p.is_file() and _is_result(folder, p))
+    data = {str(path.relative_to(folder)): read_bytes(path) for path in found}
+    hashes = {name: sha256(content) for name, content in data.items()}
+    manifest = {"format": STUDY.format, "version": STUDY.version, "files": hashes}
+    write_atomically(folder / MANIFEST, encode_json(folder / MANIFEST, manifest))
+
+
+def check_sealed(folder: Path, makes: Collection[Path] = ()) -> None:
+    """Refuse results that were altered, or lost; those that a stage `makes` are made again."""
+    if not (folder / MANIFEST).exists():
+        return
+    manifest, _ = read_manifest(folder, STUDY)
+    for name, expected in manifest.files.items():
+        path = folder / name
+        if path.exists():
+            verify(path, read_bytes(path), expected, STUDY.again)
+        elif path not in makes:
+            raise DjepaError(
+                f"{path} is missing, though it was made. Remove the rows of its pools, and all of "
+                "it is made again."
+            )
+
+
+def _is_result(folder: Path, path: Path) -> bool:
+    parts = path.relative_to(folder).parts
+    passing = path.name.startswith(".") or path.suffix in (".html", ".part")
+    return parts[0] not in ELSEWHERE and path.name != MANIFEST and not passing

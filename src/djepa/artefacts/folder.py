@@ -1,0 +1,142 @@
+"""Read a finished folder: every file it lists is there, whole and unchanged."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import safetensors
+from safetensors.numpy import load, save
+
+from djepa.artefacts.records import (
+    MANIFEST,
+    Kind,
+    decode,
+    encode_json,
+    read_bytes,
+    read_manifest,
+    sha256,
+    typed,
+)
+from djepa.errors import DjepaError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Arrays = dict[str, npt.NDArray[Any]]
+SEAL = "record"  # the one key of a sealed shard's metadata: the order of several is random
+T = TypeVar("T")
+
+
+class Folder:
+    """A finished artefact, its manifest checked; files are verified as they are read."""
+
+    def __init__(self, path: Path | str, kind: Kind) -> None:
+        self.path, self.kind = Path(path), kind
+        self.manifest, self.hash = read_manifest(self.path, kind)
+        self.about: Any = typed(self.path / MANIFEST, self.manifest.about, kind.about)
+        for name in self.manifest.files:
+            self._check_there(name)
+
+    def read(self, name: str) -> bytes:
+        """One listed file, whole and as it was written."""
+        if name not in self.manifest.files:
+            raise DjepaError(f"{self.path / MANIFEST} does not list {name}. {self.kind.again}")
+        verify(self.path / name, data := read_bytes(self.path / name), self.manifest.files[name],
+               self.kind.again)  # fmt: skip
+        return data
+
+    def json(self, name: str, kind: type[T]) -> T:
+        """A listed JSON file as a record of that type."""
+        return decode(self.path / name, self.read(name), kind)
+
+    def record(self, name: str) -> Any:
+        """A listed JSON file as the record that its kind of folder has there."""
+        return self.json(name, self.kind.records[name])
+
+    def tensors(self, name: str) -> "dict[str, Tensor]":
+        """A listed safetensors file."""
+        return load_tensors(self.path / name, self.read(name))
+
+    def verify(self) -> None:
+        """Every file, one after the other."""
+        for name in self.manifest.files:
+            self.read(name)
+
+    def belongs(self, what: str, expected: str) -> None:
+        """Refuse a part that was made from something else."""
+        there = self.manifest.made_from.get(what)
+        if there != expected:
+            raise DjepaError(
+                f"{self.path} was made from {what} {str(there)[:12]}, not from {expected[:12]}. "
+                "These parts do not belong together; make it again from those that are used."
+            )
+
+    def _check_there(self, name: str) -> None:
+        file, size = self.path / name, self.manifest.sizes.get(name)
+        if not file.is_file():
+            raise DjepaError(f"{file} is missing, though the manifest lists it. {self.kind.again}")
+        if size is not None and file.stat().st_size != size:
+            raise DjepaError(
+                f"{file} is cut short or altered: {file.stat().st_size} bytes, {size} were "
+                f"written. {self.kind.again}"
+            )
+
+
+def verify(path: Path, data: bytes, expected: str, again: str) -> None:
+    """Refuse a file that is not the one that was written."""
+    if sha256(data) != expected:
+        raise DjepaError(f"{path} is damaged: its SHA-256 is not the one that was written. {again}")
+
+
+def encode(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """Arrays -> safetensors; the library would write views in the order of their memory."""
+    return bytes(save({name: np.ascontiguousarray(a) for name, a in arrays.items()}))
+
+
+def load_arrays(path: Path, data: bytes) -> Arrays:
+    """Safetensors -> arrays."""
+    try:
+        return dict(load(data))
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise DjepaError(f"{path} is not a complete safetensors file ({error}).") from None
+
+
+def load_tensors(path: Path, data: bytes) -> "dict[str, Tensor]":
+    """Safetensors -> tensors."""
+    from safetensors.torch import load as load_torch
+
+    try:
+        return dict(load_torch(data))
+    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise DjepaError(f"{path} is not a complete safetensors file ({error}).") from None
+
+
+def seal_shard(path: Path, arrays: Arrays, record: Mapping[str, Any]) -> bytes:
+    """A file that stands alone: arrays, what they are, and the hash of both."""
+    held = {**record, "sha256": _digest(arrays, record)}
+    text = encode_json(path, held).decode()
+    return bytes(save({n: np.ascontiguousarray(a) for n, a in arrays.items()}, {SEAL: text}))
+
+
+def open_shard(path: Path, record: Mapping[str, Any]) -> Arrays:
+    """Arrays of a sealed file, if they are those of this record and whole."""
+    arrays = load_arrays(path, read_bytes(path))
+    with safetensors.safe_open(path, "np") as file:
+        there = (file.metadata() or {}).get(SEAL)
+    if there is None:
+        raise DjepaError(f"{path} does not say what it holds. Remove it, and it is made again.")
+    held = decode(path, there.encode(), dict[str, Any])
+    told = held.pop("sha256", None)
+    if held != dict(record):
+        raise DjepaError(f"{path} holds {held}, not {dict(record)}. Choose another folder.")
+    if told != _digest(arrays, record):
+        raise DjepaError(f"{path} is damaged. Remove it, and it is made again.")
+    return arrays
+
+
+def _digest(arrays: Arrays, record: Mapping[str, Any]) -> str:
+    head = [f"{name} {a.dtype} {a.shape}" for name, a in sorted(arrays.items())]
+    parts = [np.ascontiguousarray(a).tobytes() for _, a in sorted(arrays.items())]
+    return sha256(encode_json(Path(), [dict(record), head]) + b"".join(parts))

@@ -1,0 +1,291 @@
+"""Write a folder piece by piece, so that whatever was finished survives a crash.
+
+A file is written to a temporary name, flushed to the disk and renamed; then it goes into the
+journal. The manifest comes last and replaces the journal. A folder that holds anything else is
+left alone, and two processes never write one folder at a time.
+"""
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from djepa.artefacts.folder import Folder, verify
+from djepa.artefacts.records import (
+    BEGUN,
+    JOURNAL,
+    LOCK,
+    MANIFEST,
+    Kind,
+    begins,
+    decode,
+    encode_json,
+    read_bytes,
+    read_manifest,
+    sha256,
+)
+from djepa.errors import DjepaError
+from djepa.files import TEMPORARY, flush_folder, naming, write_atomically
+
+
+class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line of the journal: files that were finished together."""
+
+    files: dict[str, str]
+    sizes: dict[str, int]
+    note: dict[str, Any] = {}
+
+
+class Writer:
+    """Owns a folder while it is being written."""
+
+    def __init__(
+        self,
+        path: Path | str,
+        kind: Kind,
+        about: Mapping[str, Any] | None = None,
+        made_from: Mapping[str, str] | None = None,
+        alone: bool = True,
+    ) -> None:
+        """`alone`: whether the folder may hold nothing else; otherwise nothing is overwritten."""
+        self.path, self.kind, self.alone = Path(path), kind, alone
+        self.about, self.made_from = dict(about or {}), dict(made_from or {})
+        self.pieces: list[Piece] = []
+        self.complete = False
+
+    @contextmanager
+    def opened(self, names: tuple[str, ...] = (), fresh: bool = False) -> Iterator["Writer"]:
+        """Claim the folder, verify what is there already, let go at the end.
+
+        `names`: files to be written, where others may lie beside; `fresh`: all is written again.
+        """
+        with naming(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._refuse_strangers(names)
+        with locked(self.path):
+            if fresh and (self.path / MANIFEST).exists():
+                self.complete, self.pieces = True, [Piece(*_finished(self.path, self.kind))]
+            elif fresh:
+                self.begin_again()
+            else:
+                self._resume()
+            yield self
+
+    def begin_again(self) -> None:
+        """Claim the folder as if nothing were there; the manifest goes once it is claimed."""
+        write_atomically(self.path / BEGUN, encode_json(self.path / BEGUN, self._head()))
+        for name in (MANIFEST, JOURNAL):
+            (self.path / name).unlink(missing_ok=True)
+        self.complete, self.pieces = False, []
+
+    @property
+    def files(self) -> dict[str, str]:
+        """What is finished: name -> SHA-256."""
+        return {name: of for piece in self.pieces for name, of in piece.files.items()}
+
+    def write(self, files: Mapping[str, bytes], note: Mapping[str, Any] | None = None) -> Piece:
+        """Put files on disk, then into the journal."""
+        for name, data in files.items():
+            (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path / name, data)
+        return self.enter(files, note)
+
+    def enter(self, files: Mapping[str, bytes], note: Mapping[str, Any] | None = None) -> Piece:
+        """Put files that lie there already into the journal."""
+        hashes = {name: sha256(data) for name, data in files.items()}
+        sizes = {name: len(data) for name, data in files.items()}
+        piece = Piece(hashes, sizes, dict(note or {}))
+        line = json.dumps(msgspec.to_builtins(piece), sort_keys=True, allow_nan=False)
+        _append(self.path / JOURNAL, f"{sha256(line.encode())} {line}\n")
+        self.pieces.append(piece)
+        return piece
+
+    def finish(self, about: Mapping[str, Any] | None = None) -> None:
+        """Write the manifest, whatever the order of completion, and tidy up."""
+        sizes = {name: size for piece in self.pieces for name, size in piece.sizes.items()}
+        manifest = {
+            "format": self.kind.format,
+            "version": self.kind.version,
+            "files": self.files,
+            "sizes": sizes,
+            "about": dict(self.about if about is None else about),
+            "made_from": self.made_from,
+        }
+        data = encode_json(self.path / MANIFEST, manifest)
+        if not (self.complete and read_bytes(self.path / MANIFEST) == data):
+            write_atomically(self.path / MANIFEST, data)
+        for name in (JOURNAL, BEGUN):
+            (self.path / name).unlink(missing_ok=True)
+
+    def _head(self) -> dict[str, Any]:
+        head = {"format": self.kind.format, "version": self.kind.version}
+        return {**head, "about": self.about, "made_from": self.made_from}
+
+    def _resume(self) -> None:
+        self.complete = (self.path / MANIFEST).exists()
+        if self.complete:
+            self._take_finished()
+            return
+        journal = self.path / JOURNAL
+        if (self.path / BEGUN).exists() and journal.exists() and journal.stat().st_size > 0:
+            theirs = decode(self.path / BEGUN, read_bytes(self.path / BEGUN), dict[str, Any])
+            self._compare(theirs)
+        write_atomically(self.path / BEGUN, encode_json(self.path / BEGUN, self._head()))
+        self.pieces = list(_read_journal(journal))
+        for piece in self.pieces:
+            self._verify(piece)
+        self._sweep()
+
+    def _take_finished(self) -> None:
+        """A finished folder may be gone on with, if it is of the same make and undamaged."""
+        there, _ = read_manifest(self.path, self.kind)
+        own = {name: there.about.get(name) for name in self.about}
+        of = {"format": there.format, "version": there.version, "made_from": there.made_from}
+        self._compare({**of, "about": own})
+        self.pieces = [Piece(*_finished(self.path, self.kind))]
+
+    def _verify(self, piece: Piece) -> None:
+        """What was finished must be what was written; otherwise stop before touching anything."""
+        for name, expected in piece.files.items():
+            path = self.path / name
+            if not path.exists():
+                raise DjepaError(f"{path} was finished but is missing. {self.kind.again}")
+            data = read_bytes(path)
+            if len(data) != piece.sizes.get(name):
+                raise DjepaError(
+                    f"{path} is cut short or grown: {len(data)} bytes, {piece.sizes.get(name)} "
+                    f"were written. {self.kind.again}"
+                )
+            verify(path, data, expected, self.kind.again)
+
+    def _sweep(self) -> None:
+        """Remove shards of our own that were written but never entered in the journal."""
+        if not self.kind.shards:
+            return
+        own, known = re.compile(self.kind.shards + f"({re.escape(TEMPORARY)})?"), self.files
+        with naming(self.path):
+            for file in list(self.path.rglob("*")):
+                name = file.relative_to(self.path).as_posix()
+                if own.fullmatch(name) and name not in known:
+                    file.unlink()
+
+    def _refuse_strangers(self, names: tuple[str, ...]) -> None:
+        """A folder is ours if it is empty or says so; anything else in it is somebody's."""
+        if begins(self.path) == self.kind.format:
+            return
+        if (self.path / MANIFEST).exists():
+            read_manifest(self.path, self.kind)  # says what it is instead
+            return
+        first = (LOCK, BEGUN + TEMPORARY)  # all that a kill in the first moment leaves
+        for file in self.path.iterdir():
+            if file.name not in first and (self.alone or file.name in names):
+                raise DjepaError(
+                    f"{self.path} is not empty and not a {self.kind.name} (it holds {file.name}). "
+                    "Nothing was changed; choose another --out."
+                )
+
+    def _compare(self, theirs: dict[str, Any]) -> None:
+        ours, there = _flat(self._head()), _flat(theirs)
+        if ours != there:
+            keys = sorted(k for k in {*ours, *there} if ours.get(k) != there.get(k))
+            changes = ", ".join(f"{k}: {there.get(k)} there, {ours.get(k)} asked" for k in keys)
+            raise DjepaError(
+                f"{self.path} holds a {self.kind.name} of another configuration ({changes}). "
+                "Nothing was changed; choose another --out, or remove it."
+            )
+
+
+def save(
+    path: Path | str,
+    kind: Kind,
+    files: Mapping[str, bytes],
+    about: Mapping[str, Any] | None = None,
+    made_from: Mapping[str, str] | None = None,
+    alone: bool = True,
+    replace: bool = False,
+) -> None:
+    """Write a whole folder. A finished one stays as it is, unless it may be replaced."""
+    writer = Writer(path, kind, about, made_from, alone)
+    with writer.opened(tuple(files), fresh=True):
+        if writer.complete and not replace:
+            if writer.files == {name: sha256(data) for name, data in files.items()}:
+                return
+            raise DjepaError(f"{path} holds a finished {kind.name} already. Choose another folder.")
+        if writer.complete:
+            writer.begin_again()
+        writer.write(files)
+        writer.finish()
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """A folder for ourselves; a clear error if another process has it."""
+    lock = _lock(folder / LOCK)
+    try:
+        yield
+    finally:
+        (folder / LOCK).unlink(missing_ok=True)  # before letting go, or a new one is lost
+        lock.close()
+
+
+def _lock(path: Path) -> IO[str]:
+    """The lock file, locked. Its holder removes it, so what we hold must still bear the name."""
+    while True:
+        with naming(path):
+            file = path.open("a")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise DjepaError(
+                f"Another process is writing into {path.parent}. "
+                "Wait for it, or choose another --out."
+            ) from None
+        if path.exists() and os.fstat(file.fileno()).st_ino == path.stat().st_ino:
+            return file
+        file.close()  # its holder removed it in between: try again
+
+
+def _finished(path: Path, kind: Kind) -> tuple[dict[str, str], dict[str, int], dict[str, Any]]:
+    """Hashes, sizes and description of a finished folder, every file verified."""
+    folder = Folder(path, kind)
+    sizes = {name: len(folder.read(name)) for name in folder.manifest.files}
+    return folder.manifest.files, sizes, folder.manifest.about
+
+
+def _flat(head: Mapping[str, Any]) -> dict[str, Any]:
+    """What must agree for two runs to belong together, one level of names."""
+    found: dict[str, Any] = {}
+    for name, value in json.loads(json.dumps(dict(head))).items():
+        if name in ("about", "made_from", "config", "versions"):
+            found |= _flat(value)
+        else:
+            found[name] = value
+    return found
+
+
+def _append(journal: Path, line: str) -> None:
+    with naming(journal), journal.open("a") as file:
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+        flush_folder(journal.parent)
+
+
+def _read_journal(path: Path) -> Iterator[Piece]:
+    lines = read_bytes(path).splitlines(keepends=True) if path.exists() else []
+    if lines and not lines[-1].endswith(b"\n"):
+        # A line cut short can only be the last: its piece was in flight and is done again.
+        lines.pop()
+        write_atomically(path, b"".join(lines))
+    for i, line in enumerate(lines, 1):
+        told, _, text = line.rstrip(b"\n").partition(b" ")
+        if sha256(text).encode() != told:
+            raise DjepaError(f"{path} is damaged in line {i}. Choose another --out.")
+        yield decode(path, text, Piece)
