@@ -115,7 +115,7 @@ def test_a_planner_decides_as_the_alignment_does(bank: Bank, weights: Path, tmp_
     assert native_distance(plan.futures, plan.goal).max() < 1
     with pytest.raises(DjepaError, match="needs the geometries tdjepa"):
         type(planner)({"lewm": planner.geometries["lewm"]}, alignment, "lewm")
-    with pytest.raises(DjepaError, match="no planner"):
+    with pytest.raises(DjepaError, match="no finished planner"):
         load_planner(tmp_path / "nowhere")
 
 

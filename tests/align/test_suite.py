@@ -26,8 +26,9 @@ from djepa.align.operator import OperatorConfig
 from djepa.align.outcomes import Outcomes
 from djepa.align.presets import FOUR, PAIR
 from djepa.align.store import alignment_hash
-from djepa.align.suite import MIXTURES, Suite, fit_suite, load_suite, unseen
-from djepa.bank.schema import sha256
+from djepa.align.suite import MIXTURES, SUITE_KIND, Suite, fit_suite, load_suite, slug, unseen
+from djepa.artefacts.records import sha256
+from djepa.artefacts.write import Writer
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 
@@ -112,7 +113,8 @@ def same_choices(one: Suite, other: Suite, evidence: Evidence) -> bool:
 
 
 def test_what_is_finished_is_on_disk_before_the_next_begins(parts: Parts, tmp_path: Path) -> None:
-    marks = ["mixtures.json", *(f"{name}/manifest.json" for name in TINY), "composition.json"]
+    parts_of = [f"{slug(name)}/manifest.json" for name in TINY]
+    marks = ["mixtures.json", *parts_of, "composition.json"]
     begun: list[str] = []
 
     def say(line: str) -> None:
@@ -145,19 +147,30 @@ def test_a_stopped_suite_goes_on_where_it_was(
 
 @pytest.mark.parametrize("lost", [*TINY])
 def test_only_what_is_missing_is_fitted(lost: str, parts: Parts, whole: Path, copy: Path) -> None:
-    shutil.rmtree(copy / lost)
-    (copy / "mixtures.json").write_text(marked := (whole / "mixtures.json").read_text() + " ")
-    ages = {path: path.stat().st_mtime_ns for path in copy.rglob("*") if path.name != "suite.json"}
+    (copy / "manifest.json").unlink()  # as if it had been stopped: a journal of all but one
+    with Writer(copy, SUITE_KIND, alone=False).opened() as writer:
+        for name in ("suite.json", "mixtures.json"):
+            writer.enter({name: (copy / name).read_bytes()})
+    shutil.rmtree(copy / slug(lost))
+    kept = {p: p.stat().st_mtime_ns for p in copy.glob("*/*")} | {
+        p: p.stat().st_mtime_ns for p in copy.glob("mixtures.json")
+    }
     begun: list[str] = []
     suite = fit_suite(copy, *parts, CARD, begun.append)
-    assert begun == [lost]
-    assert (copy / "mixtures.json").read_text() == marked  # what is there is not looked at again
-    kept = {path: age for path, age in ages.items() if path.is_file()}
+    assert begun == [lost, "composition"]
     assert all(path.stat().st_mtime_ns == age for path, age in kept.items())
-    before, after = files(whole), files(copy)
-    del before["mixtures.json"], after["mixtures.json"]
-    assert after == before
+    assert files(copy) == files(whole)
     assert same_choices(suite, load_suite(whole), population("test").evidence)
+
+
+@pytest.mark.parametrize("lost", ["mixtures.json", "composition.json", "suite.json", "relational"])
+def test_what_was_finished_and_is_lost_is_named(lost: str, parts: Parts, copy: Path) -> None:
+    path = copy / lost
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(DjepaError, match=rf"{lost}.* is missing"):
+        load_suite(copy)
+    with pytest.raises(DjepaError, match=rf"{lost}.* is missing"):
+        fit_suite(copy, *parts, CARD)
 
 
 def test_some_of_the_alignments(parts: Parts, whole: Path, tmp_path: Path) -> None:
@@ -171,15 +184,11 @@ def test_some_of_the_alignments(parts: Parts, whole: Path, tmp_path: Path) -> No
     assert files(tmp_path) == files(whole)
 
 
-def test_an_alignment_that_another_process_is_writing_is_not_composed(
-    parts: Parts, copy: Path
-) -> None:
-    (copy / "relational/manifest.json").unlink()  # it comes last
-    (copy / "composition.json").unlink()
-    shutil.rmtree(copy / "log mixture")
-    suite = fit_suite(copy, *parts, CARD, only=["log mixture"])
-    assert suite.threshold is None
-    assert "relational" not in suite.alignments
+def test_mixtures_cannot_be_edited(copy: Path) -> None:
+    path = copy / "mixtures.json"
+    path.write_text(path.read_text().replace("0.", "1.", 1))
+    with pytest.raises(DjepaError, match=r"mixtures\.json is damaged"):
+        load_suite(copy)
 
 
 # ------------------------------------------------------------------------ what it is bound to
@@ -210,15 +219,15 @@ def test_starts_that_were_fitted_or_calibrated_on_do_not_confirm(whole: Path, pa
 
 
 def test_an_empty_folder_is_no_suite(tmp_path: Path) -> None:
-    with pytest.raises(DjepaError, match=r"no fitted methods: it has no mixtures\.json"):
+    with pytest.raises(DjepaError, match=r"no finished suite: it has no manifest\.json"):
         load_suite(tmp_path)
-    with pytest.raises(DjepaError, match="no fitted methods"):
+    with pytest.raises(DjepaError, match="no finished suite"):
         load_suite(tmp_path / "nowhere")
 
 
 def test_damage_is_named(copy: Path) -> None:
     path = copy / "relational/calibration.json"
-    path.write_text(path.read_text().replace("threshold", "threshould"))
+    path.write_text(path.read_text().replace("threshold", "treshhold"))
     with pytest.raises(DjepaError, match=r"relational/calibration\.json is damaged"):
         load_suite(copy)
 
@@ -247,7 +256,7 @@ def test_the_suite_is_what_its_methods_are(parts: Parts, whole: Path) -> None:
 def test_every_method_has_the_hash_of_its_file(whole: Path) -> None:
     hashes = load_suite(whole).hashes
     assert set(hashes) == {*TINY, "fusion, two", "consensus + fusion, two", "composition"}
-    assert all(hashes[name] == alignment_hash(whole / name) for name in TINY)
+    assert all(hashes[name] == alignment_hash(whole / slug(name)) for name in TINY)
     assert len({hashes[name] for name in TINY}) == 3
     assert hashes["fusion, two"] == sha256((whole / "mixtures.json").read_bytes())
     assert hashes["composition"] == sha256((whole / "composition.json").read_bytes())

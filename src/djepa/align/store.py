@@ -87,6 +87,7 @@ def save_alignment(
 def load_alignment(folder: Path) -> Alignment:
     """A calibrated alignment, ready to decide. Strict: anything missing or altered is an error."""
     stored = Folder(folder, ALIGNMENT)
+    stored.verify()
     record: AlignmentRecord = stored.record("config.json")
     alignment, report = Alignment(record.align), record.report
     path = folder / "config.json"

@@ -30,7 +30,7 @@ class Output:
     """Standard output that outlives its reader: when nobody listens the work goes on."""
 
     def __init__(self) -> None:
-        self._stream: TextIO = sys.__stdout__ or Path(os.devnull).open("w")
+        self._stream: TextIO = sys.__stdout__ or Path(os.devnull).open("w")  # noqa: SIM115
         self.lost: OSError | None = None
 
     def write(self, text: str) -> int:
