@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 OUT    ?= runs/study
 
-.PHONY: study test lint bench browser clean
+.PHONY: study test lint bench soak browser clean
 
 study: $(VENV)/.base
 	$(BIN)/djepa info
@@ -20,6 +20,10 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.base
 	$(BIN)/djepa bench all --json runs/bench.json
+
+# Kills every long command at random moments, for half an hour; writes runs/soak.md.
+soak: $(VENV)/.dev
+	$(BIN)/python tests/soak.py --minutes 30
 
 # Debian's Chromium, for the tests of the report page; without it they are skipped.
 browser:

@@ -86,7 +86,7 @@ def test_damage_is_named(bank: Bank, tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(DjepaError, match=r"calibration\.json is missing"):
         load_alignment(tmp_path / "a")
-    with pytest.raises(DjepaError, match="no finished alignment"):
+    with pytest.raises(DjepaError, match="There is no alignment"):
         load_alignment(tmp_path / "nowhere")
 
 
@@ -115,7 +115,7 @@ def test_a_planner_decides_as_the_alignment_does(bank: Bank, weights: Path, tmp_
     assert native_distance(plan.futures, plan.goal).max() < 1
     with pytest.raises(DjepaError, match="needs the geometries tdjepa"):
         type(planner)({"lewm": planner.geometries["lewm"]}, alignment, "lewm")
-    with pytest.raises(DjepaError, match="no finished planner"):
+    with pytest.raises(DjepaError, match="There is no planner"):
         load_planner(tmp_path / "nowhere")
 
 

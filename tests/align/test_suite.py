@@ -221,7 +221,7 @@ def test_starts_that_were_fitted_or_calibrated_on_do_not_confirm(whole: Path, pa
 def test_an_empty_folder_is_no_suite(tmp_path: Path) -> None:
     with pytest.raises(DjepaError, match=r"no finished suite: it has no manifest\.json"):
         load_suite(tmp_path)
-    with pytest.raises(DjepaError, match="no finished suite"):
+    with pytest.raises(DjepaError, match="There is no suite"):
         load_suite(tmp_path / "nowhere")
 
 

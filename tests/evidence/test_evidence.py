@@ -53,7 +53,7 @@ def test_directions_by_hand() -> None:
 
 def test_no_field_for_an_outcome() -> None:
     names = {field.name for field in fields(Evidence)}
-    assert names == {"identities", "ids", "names", "costs", "terminals", "goals"}
+    assert names == {"identities", "ids", "names", "costs", "terminals", "goals", "weights"}
     with pytest.raises(TypeError, match="success"):
         Evidence.from_arrays(**arrays(), success=np.ones((3, 4), dtype=bool))
 

@@ -391,18 +391,20 @@ def test_damage_is_named(quick: TemporalAlignment, tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    with pytest.raises(DjepaError, match=rf"{HEAD} is missing or damaged"):
+    with pytest.raises(DjepaError, match=rf"{HEAD} is damaged"):
         load_temporal(tmp_path)
+    data[-1] ^= 1
     path.unlink()
-    with pytest.raises(DjepaError, match=rf"{HEAD} is missing or damaged"):
+    with pytest.raises(DjepaError, match=rf"{HEAD} is missing"):
         load_temporal(tmp_path)
+    path.write_bytes(data)
     card = tmp_path / "card.json"
     card.write_text(card.read_text().replace("0.02", "0.03"))
     with pytest.raises(DjepaError, match=r"card\.json is damaged"):
         load_temporal(tmp_path)
-    save_alignment(quick.relational, tmp_path, {})
+    save_alignment(quick.relational, tmp_path / "plain", {})
     with pytest.raises(DjepaError, match="without transport"):
-        load_temporal(tmp_path)
+        load_temporal(tmp_path / "plain")
 
 
 @pytest.mark.parametrize(

@@ -264,6 +264,8 @@ def test_ties_are_no_choice(tiny: Path) -> None:
 def test_an_encoder_that_does_not_fit_is_named(tiny: Path) -> None:
     source = LeWM(TINY).eval()
     save_geometry(source, tiny / "source", card({}, source, "", {}))
+    jepa = jepawm.JEPAWM(TINY_PATCHES)
+    save_geometry(jepa, tiny / "patches", card({}, jepa, "", {}))
     weights = Path(__file__).parents[1] / "goldens/dinov2.safetensors"
     for geometry, where, message in [
         ("dinowm", str(tiny / "source"), "has another size"),
@@ -271,8 +273,6 @@ def test_an_encoder_that_does_not_fit_is_named(tiny: Path) -> None:
         ("jepawm", str(tiny / "nowhere"), "no weights at|Unknown weights"),
         ("jepawm", str(weights), "dinov2"),
     ]:
-        jepa = jepawm.JEPAWM(TINY_PATCHES)
-        save_geometry(jepa, tiny / "patches", card({}, jepa, "", {}))
         with pytest.raises(DjepaError, match=message):
             take_encoder(build(geometry), where, torch.device("cpu"))
 
@@ -394,9 +394,9 @@ def test_evidence_is_bound_to_bank_and_weights(model: LeWM, bank_copy: Path) -> 
     assert held.futures is not None
     assert held.futures.shape == (10, 63, 5, 16)
     assert Bank(bank_copy).hash == bank.hash  # evidence lies beside the bank, not in it
-    with pytest.raises(DjepaError, match="other weights"):
+    with pytest.raises(DjepaError, match="weights: abc there, xyz asked"):
         predict_bank(bank, model, "xyz")
-    with pytest.raises(DjepaError, match="other --futures"):
+    with pytest.raises(DjepaError, match="futures: true there, false asked"):
         predict_bank(bank, model, "abc", futures=False)
     with pytest.raises(DjepaError, match="djepa predict"):
         read_predictions(bank, "tdjepa")

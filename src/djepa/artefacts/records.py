@@ -107,7 +107,7 @@ def read_manifest(folder: Path, kind: Kind) -> tuple[Manifest, str]:
     """The manifest of a finished folder and its hash."""
     path = folder / MANIFEST
     if not folder.is_dir():
-        raise DjepaError(f"{folder} holds no finished {kind.name}: no such folder.")
+        raise DjepaError(f"There is no {kind.name} at {folder}: no such folder.")
     if not path.is_file():
         if begins(folder) == kind.format:
             raise DjepaError(

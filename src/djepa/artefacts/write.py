@@ -120,6 +120,10 @@ class Writer:
         data = encode_json(self.path / MANIFEST, manifest)
         if not (self.complete and read_bytes(self.path / MANIFEST) == data):
             write_atomically(self.path / MANIFEST, data)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Remove what only an unfinished folder needs."""
         for name in (JOURNAL, BEGUN):
             (self.path / name).unlink(missing_ok=True)
 
@@ -197,7 +201,7 @@ class Writer:
             changes = ", ".join(f"{k}: {there.get(k)} there, {ours.get(k)} asked" for k in keys)
             raise DjepaError(
                 f"{self.path} holds a {self.kind.name} of another configuration ({changes}). "
-                "Nothing was changed; choose another --out, or remove it."
+                f"Nothing was changed. {self.kind.again}"
             )
 
 
@@ -215,7 +219,7 @@ def save(
     with writer.opened(tuple(files), fresh=True):
         if writer.complete and not replace:
             if writer.files == {name: sha256(data) for name, data in files.items()}:
-                return
+                return writer.tidy()
             raise DjepaError(f"{path} holds a finished {kind.name} already. Choose another folder.")
         if writer.complete:
             writer.begin_again()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import FlagConversionOff, Positional, arg
 
 from djepa.cli.console import console
 
@@ -19,7 +19,7 @@ class Audit:
     """Instead of a bank: an .npz with ids, success, costs or costs_NAME; see docs/audit.md."""
     geometry: tuple[str, ...] = ("lewm", "tdjepa", "jepawm", "dinowm")
     """Shipped geometries by name, or folders of weights."""
-    realised: bool = True
+    realised: Annotated[bool, FlagConversionOff] = True
     """Encode what execution showed, for the correlations; False needs no weights and is quick."""
     device: str = "cpu"
     """cpu or cuda."""

@@ -20,6 +20,9 @@ from rich.progress import (
 )
 from rich.text import Text
 
+NARROW = 40
+if (width := os.environ.get("COLUMNS", "")).isdigit() and int(width) < NARROW:
+    os.environ["COLUMNS"] = str(NARROW)  # in none at all an error is lost, and a table never ends
 # No markup: a path may hold square brackets.
 console = Console(highlight=False, soft_wrap=True, markup=False)
 errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
@@ -73,8 +76,6 @@ def prepare_output() -> None:
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     if sys.stdout is sys.__stdout__:  # not while a test listens
         sys.stdout = out  # type: ignore[assignment]
-    if os.environ.get("COLUMNS", "80").isdigit() and int(os.environ.get("COLUMNS", "80")) < 40:
-        os.environ["COLUMNS"] = "40"
 
 
 def fail(message: object) -> None:

@@ -136,7 +136,7 @@ def export_planner(
     writer = Writer(folder, PLANNER, about, {f"weights of {n}": of for n, of in hashes.items()})
     with writer.opened():
         if writer.complete:
-            return
+            raise DjepaError(f"{folder} holds a finished planner already. Choose another folder.")
         for part in ("geometries", "alignment"):  # what an earlier try left
             shutil.rmtree(folder / part, ignore_errors=True)
         for name, place in where.items():
