@@ -112,17 +112,17 @@ def _one(
 ) -> str:
     """One stop and one restart; what went wrong, or nothing."""
     words, stop = _words(home, command, out), STOPS[int(rng.integers(len(STOPS)))]
-    process = _start(home, words)
+    process = start(home, words)
     try:
         process.wait(after)
     except subprocess.TimeoutExpired:
         process.send_signal(stop)
         process.communicate()
     told = f"{stop.name} after {after:.2f} s"
-    if left := _left(process.pid):
-        return f"{told}: {left} processes live on"
+    if alive := left(process.pid):
+        return f"{told}: {alive} processes live on"
     if process.returncode != 0:
-        again = _start(home, words)
+        again = start(home, words)
         _, complaint = again.communicate()
         if again.returncode != 0 and "holds a" not in complaint:  # it was finished: compare
             return f"{told}: the restart ends in {again.returncode}: {complaint.strip()[-300:]}"
@@ -137,7 +137,8 @@ def _words(home: Path, command: Command, out: str) -> tuple[str, ...]:
     return tuple(out if word == "OUT" else word for word in command.words)
 
 
-def _start(home: Path, words: Sequence[str]) -> "subprocess.Popen[str]":
+def start(home: Path, words: Sequence[str]) -> "subprocess.Popen[str]":
+    """A command in a process session of its own."""
     line = [sys.executable, "-m", "djepa", *words]
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     one = {**os.environ, "OMP_NUM_THREADS": "1"}  # threads of two commands would fight
@@ -147,7 +148,7 @@ def _start(home: Path, words: Sequence[str]) -> "subprocess.Popen[str]":
 
 
 def _finish(home: Path, words: Sequence[str]) -> None:
-    process = _start(home, words)
+    process = start(home, words)
     _, complaint = process.communicate()
     if process.returncode:
         raise SystemExit(f"{' '.join(words)} failed without being disturbed: {complaint}")
@@ -160,7 +161,7 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in found.items() if path.name not in PASSING}
 
 
-def _left(session: int) -> int:
+def left(session: int) -> int:
     """Processes of a session that are still there after a while."""
     until, alive = time.monotonic() + PATIENCE, 1
     while alive and time.monotonic() < until:

@@ -10,8 +10,7 @@ FOLDER/
 Legend: N starts, K candidates.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -114,7 +113,14 @@ def fit_suite(
     weights = {f"{WEIGHTS}{name}": of for name, of in fit.evidence.weights.items()}
     writer = Writer(folder, SUITE_KIND, made_from=weights, alone=False)  # patches lie beside
     own = (STARTS, MIXED, COMPOSED, *map(slug, recipe.alignments))
-    with _claimed(writer, encode_json(folder / STARTS, starts), own):
+    with writer.opened(own):
+        data = encode_json(folder / STARTS, starts)
+        if STARTS not in writer.files:
+            writer.write({STARTS: data})
+        elif writer.files[STARTS] != sha256(data):
+            raise DjepaError(
+                f"{folder} was fitted on other starts or pools. Choose another folder."
+            )
         if MIXED not in writer.files:
             say("fusions")
             found = {
@@ -161,19 +167,6 @@ def _fit_one(
         save_alignment(alignment, folder, {"method": name, **card})
     Folder(folder, ALIGNMENT).verify()
     writer.enter({_part(name): read_bytes(folder / MANIFEST)})
-
-
-@contextmanager
-def _claimed(writer: Writer, starts: bytes, names: tuple[str, ...]) -> Iterator[None]:
-    """The folder for ourselves; refused if it was fitted on other starts, or by another card."""
-    with writer.opened(names):
-        if STARTS not in writer.files:
-            writer.write({STARTS: starts})
-        elif writer.files[STARTS] != sha256(starts):
-            raise DjepaError(
-                f"{writer.path} was fitted on other starts or pools. Choose another folder."
-            )
-        yield
 
 
 def unseen(folder: Path, evidence: Evidence) -> None:

@@ -37,15 +37,13 @@ class Folder:
         self.manifest, self.hash = read_manifest(self.path, kind)
         self.about: Any = typed(self.path / MANIFEST, self.manifest.about, kind.about)
         for name in self.manifest.files:
-            self._check_there(name)
+            check_there(self.path / name, self.manifest.sizes.get(name), kind)
 
     def read(self, name: str) -> bytes:
         """One listed file, whole and as it was written."""
         if name not in self.manifest.files:
             raise DjepaError(f"{self.path / MANIFEST} does not list {name}. {self.kind.again}")
-        verify(self.path / name, data := read_bytes(self.path / name), self.manifest.files[name],
-               self.kind.again)  # fmt: skip
-        return data
+        return read_checked(self.path / name, self.manifest.files[name], None, self.kind)
 
     def json(self, name: str, kind: type[T]) -> T:
         """A listed JSON file as a record of that type."""
@@ -73,21 +71,25 @@ class Folder:
                 "These parts do not belong together; make it again from those that are used."
             )
 
-    def _check_there(self, name: str) -> None:
-        file, size = self.path / name, self.manifest.sizes.get(name)
-        if not file.is_file():
-            raise DjepaError(f"{file} is missing, though the manifest lists it. {self.kind.again}")
-        if size is not None and file.stat().st_size != size:
-            raise DjepaError(
-                f"{file} is cut short or altered: {file.stat().st_size} bytes, {size} were "
-                f"written. {self.kind.again}"
-            )
+
+def check_there(path: Path, size: int | None, kind: Kind) -> None:
+    """Refuse a file that is missing or of another size."""
+    if not path.is_file():
+        raise DjepaError(f"{path} is missing, though it was finished. {kind.again}")
+    if size is not None and (found := path.stat().st_size) != size:
+        raise DjepaError(
+            f"{path} is cut short or altered: {found} bytes, {size} were written. {kind.again}"
+        )
 
 
-def verify(path: Path, data: bytes, expected: str, again: str) -> None:
-    """Refuse a file that is not the one that was written."""
-    if sha256(data) != expected:
-        raise DjepaError(f"{path} is damaged: its SHA-256 is not the one that was written. {again}")
+def read_checked(path: Path, expected: str, size: int | None, kind: Kind) -> bytes:
+    """A file that is the one that was written."""
+    check_there(path, size, kind)
+    if sha256(data := read_bytes(path)) != expected:
+        raise DjepaError(
+            f"{path} is damaged: its SHA-256 is not the one that was written. {kind.again}"
+        )
+    return data
 
 
 def encode(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:

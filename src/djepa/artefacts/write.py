@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import msgspec
 
-from djepa.artefacts.folder import Folder, verify
+from djepa.artefacts.folder import Folder, read_checked
 from djepa.artefacts.records import (
     BEGUN,
     JOURNAL,
@@ -70,7 +70,7 @@ class Writer:
             self._refuse_strangers(names)
         with locked(self.path):
             if fresh and (self.path / MANIFEST).exists():
-                self.complete, self.pieces = True, [Piece(*_finished(self.path, self.kind))]
+                self.complete, self.pieces = True, [_finished(self.path, self.kind)]
             elif fresh:
                 self.begin_again()
             else:
@@ -133,8 +133,11 @@ class Writer:
 
     def _resume(self) -> None:
         self.complete = (self.path / MANIFEST).exists()
-        if self.complete:
-            self._take_finished()
+        if self.complete:  # may be gone on with, if it is of the same make and undamaged
+            there, _ = read_manifest(self.path, self.kind)
+            of = {"format": there.format, "version": there.version, "made_from": there.made_from}
+            self._compare({**of, "about": {name: there.about.get(name) for name in self.about}})
+            self.pieces = [_finished(self.path, self.kind)]
             return
         journal = self.path / JOURNAL
         if (self.path / BEGUN).exists() and journal.exists() and journal.stat().st_size > 0:
@@ -142,31 +145,10 @@ class Writer:
             self._compare(theirs)
         write_atomically(self.path / BEGUN, encode_json(self.path / BEGUN, self._head()))
         self.pieces = list(_read_journal(journal))
-        for piece in self.pieces:
-            self._verify(piece)
+        for piece in self.pieces:  # what was finished must be as it was written
+            for name, expected in piece.files.items():
+                read_checked(self.path / name, expected, piece.sizes.get(name), self.kind)
         self._sweep()
-
-    def _take_finished(self) -> None:
-        """A finished folder may be gone on with, if it is of the same make and undamaged."""
-        there, _ = read_manifest(self.path, self.kind)
-        own = {name: there.about.get(name) for name in self.about}
-        of = {"format": there.format, "version": there.version, "made_from": there.made_from}
-        self._compare({**of, "about": own})
-        self.pieces = [Piece(*_finished(self.path, self.kind))]
-
-    def _verify(self, piece: Piece) -> None:
-        """What was finished must be what was written; otherwise stop before touching anything."""
-        for name, expected in piece.files.items():
-            path = self.path / name
-            if not path.exists():
-                raise DjepaError(f"{path} was finished but is missing. {self.kind.again}")
-            data = read_bytes(path)
-            if len(data) != piece.sizes.get(name):
-                raise DjepaError(
-                    f"{path} is cut short or grown: {len(data)} bytes, {piece.sizes.get(name)} "
-                    f"were written. {self.kind.again}"
-                )
-            verify(path, data, expected, self.kind.again)
 
     def _sweep(self) -> None:
         """Remove shards of our own that were written but never entered in the journal."""
@@ -217,9 +199,10 @@ def save(
     """Write a whole folder. A finished one stays as it is, unless it may be replaced."""
     writer = Writer(path, kind, about, made_from, alone)
     with writer.opened(tuple(files), fresh=True):
+        if writer.complete and writer.files == {n: sha256(data) for n, data in files.items()}:
+            writer.tidy()
+            return
         if writer.complete and not replace:
-            if writer.files == {name: sha256(data) for name, data in files.items()}:
-                return writer.tidy()
             raise DjepaError(f"{path} holds a finished {kind.name} already. Choose another folder.")
         if writer.complete:
             writer.begin_again()
@@ -256,11 +239,11 @@ def _lock(path: Path) -> IO[str]:
         file.close()  # its holder removed it in between: try again
 
 
-def _finished(path: Path, kind: Kind) -> tuple[dict[str, str], dict[str, int], dict[str, Any]]:
-    """Hashes, sizes and description of a finished folder, every file verified."""
+def _finished(path: Path, kind: Kind) -> Piece:
+    """All of a finished folder, every file verified."""
     folder = Folder(path, kind)
     sizes = {name: len(folder.read(name)) for name in folder.manifest.files}
-    return folder.manifest.files, sizes, folder.manifest.about
+    return Piece(folder.manifest.files, sizes, folder.manifest.about)
 
 
 def _flat(head: Mapping[str, Any]) -> dict[str, Any]:

@@ -133,7 +133,9 @@ def _check_block(bank: Bank, seed: int, proposer: Proposer | None) -> int:
                 f"{bank.path}: block {number} ({kind}) does not follow from the configuration in "
                 f"the manifest.{_other_versions(bank)}"
             )
-    dropped = {why: sum(b["drops"][why] for b in bank.manifest["blocks"]) for why in block.drops}
+    dropped = {
+        why: sum(b["drops"].get(why, 0) for b in bank.manifest["blocks"]) for why in block.drops
+    }
     if block.drops != records["drops"] or dropped != bank.manifest["drops"]:
         raise DjepaError(f"{bank.path}: the drops in the manifest are not those of its blocks.")
     return number

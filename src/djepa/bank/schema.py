@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from djepa.artefacts.folder import Arrays, load_arrays, verify
+from djepa.artefacts.folder import Arrays, load_arrays, read_checked
 from djepa.artefacts.folder import encode as encode  # studies write arrays of their own
 from djepa.artefacts.records import Kind, read_bytes
 from djepa.artefacts.records import sha256 as sha256
@@ -90,9 +90,7 @@ def shard_name(kind: str, block: int) -> str:
 
 def decode(path: Path, kind: str, expected: str | None) -> Arrays:
     """Read one shard strictly: its hash, its names, its dtypes, its shapes."""
-    data = read_bytes(path)
-    if expected is not None:
-        verify(path, data, expected, BANK.again)
+    data = read_bytes(path) if expected is None else read_checked(path, expected, None, BANK)
     arrays = load_arrays(path, data)
     check_layout(path, kind, arrays)
     return arrays

@@ -75,7 +75,7 @@ def prepare_output() -> None:
         with suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     if sys.stdout is sys.__stdout__:  # not while a test listens
-        sys.stdout = out  # type: ignore[assignment]
+        sys.stdout = out
 
 
 def fail(message: object) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from djepa.artefacts.folder import verify
+from djepa.artefacts.folder import read_checked
 from djepa.artefacts.records import (
     MANIFEST,
     Kind,
@@ -108,7 +108,7 @@ def check_sealed(folder: Path, makes: Collection[Path] = ()) -> None:
     for name, expected in manifest.files.items():
         path = folder / name
         if path.exists():
-            verify(path, read_bytes(path), expected, STUDY.again)
+            read_checked(path, expected, None, STUDY)
         elif path not in makes:
             raise DjepaError(
                 f"{path} is missing, though it was made. Remove the rows of its pools, and all of "
