@@ -18,21 +18,23 @@ from djepa.align.fit import AlignConfig, Alignment
 from djepa.align.methods import Population
 from djepa.align.operator import OperatorConfig
 from djepa.align.outcomes import Outcomes
-from djepa.align.plastic import Patch, base_hash, load_patch, plastic_names, save_patch
-from djepa.align.store import load_alignment, save_alignment
-from djepa.align.suite import Recipe, fit_suite, load_suite, unseen
+from djepa.align.plastic import PATCH, Patch, base_hash, load_patch, plastic_names, save_patch
+from djepa.align.store import ALIGNMENT, load_alignment, save_alignment
+from djepa.align.suite import SUITE_KIND, Recipe, fit_suite, load_suite, unseen
 from djepa.artefacts.folder import open_shard, seal_shard
 from djepa.artefacts.records import sha256
 from djepa.artefacts.write import Writer
 from djepa.bank.read import Bank
+from djepa.bank.schema import BANK
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
-from djepa.lift.planner import export_planner, load_planner
+from djepa.lift.planner import PLANNER, export_planner, load_planner
+from djepa.models.episodes import FORMAT, VERSION
 from djepa.models.lewm import LeWM
 from djepa.models.predictions import EVIDENCE, predict_bank, read_predictions
 from djepa.models.tdjepa import TDJEPA
-from djepa.models.weights import load_geometry, read_card, save_geometry, weights_hash
-from djepa.studies.stages import check_sealed, claim, seal
+from djepa.models.weights import GEOMETRY, load_geometry, read_card, save_geometry, weights_hash
+from djepa.studies.stages import STUDY, check_sealed, claim, seal
 from tiny import TINY
 
 PAIR = ("lewm", "tdjepa")
@@ -415,6 +417,13 @@ def test_a_finished_folder_is_not_overwritten(artefacts: dict[str, Artefact]) ->
     save_alignment(alignment, artefacts["alignment"].path, {"note": "x"})  # the same: nothing to do
     with pytest.raises(DjepaError, match="is djepa-alignment"):
         save_geometry(load_geometry(artefacts["weights"].path), artefacts["alignment"].path, {})
+
+
+def test_the_docs_name_every_format_and_its_version() -> None:
+    text = (Path(__file__).parents[2] / "docs/folders.md").read_text()
+    kinds = (BANK, EVIDENCE, GEOMETRY, ALIGNMENT, PATCH, SUITE_KIND, PLANNER, STUDY)
+    for format, version in [*((k.format, k.version) for k in kinds), (FORMAT, VERSION)]:
+        assert f"| {format} | {version} |" in text
 
 
 def test_two_writers_do_not_share_a_folder(tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def read_manifest(folder: Path, kind: Kind) -> tuple[Manifest, str]:
                 f"The {kind.name} at {folder} is not finished. Run the command that began it again."
             )
         raise DjepaError(f"{folder} holds no finished {kind.name}: it has no {MANIFEST}.")
-    data = read_bytes(path)
+    data = read_bytes(path, LARGEST)
     raw = decode(path, data, dict[str, Any])
     head = typed(path, {"version": raw.get("schema", 1), **raw}, _Head)
     kind.check(path, head.format, head.version)
@@ -137,11 +137,13 @@ def begins(folder: Path) -> str:
         return ""
 
 
-def read_bytes(path: Path) -> bytes:
-    """All of a plain file."""
+def read_bytes(path: Path, most: int | None = None) -> bytes:
+    """All of a plain file, if it is not too large."""
     try:
         if path.exists() and not path.is_file():
             raise DjepaError(f"{path} is damaged: it is no plain file.")
+        if most is not None and path.stat().st_size > most:
+            raise DjepaError(f"{path} is damaged: it is too large for such a file.")
         return path.read_bytes()
     except OSError as error:
         raise DjepaError(f"Cannot read {path}: {error.strerror}.") from None

@@ -62,7 +62,7 @@ class Output:
         self.flush()
         if self.lost is None or self.lost.errno == errno.EPIPE:
             return code
-        fail(f"The output could not be written: {self.lost.strerror}. The work itself was done.")
+        fail(f"The output could not be written: {self.lost.strerror}. The work was done.")
         return code or 1
 
 

@@ -88,6 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     prepare_output()
     try:
         code = _run(given)
+    except SystemExit as end:  # help, or words that cannot be parsed
+        code = end.code if isinstance(end.code, int) else 0
     except KeyboardInterrupt:
         errors.print("interrupted")
         code = 130
