@@ -134,8 +134,8 @@ def fit_suite(
         if adapted and COMPOSED not in writer.files:
             say("composition")
             threshold = fit_composed(load_alignment(folder / slug("relational")), calibration)
-            found = {"threshold": threshold, **card}
-            writer.write({COMPOSED: encode_json(folder / COMPOSED, found)})
+            data = encode_json(folder / COMPOSED, {"threshold": threshold, **card})
+            writer.write({COMPOSED: data})
         writer.finish()
     return load_suite(folder, recipe)
 
