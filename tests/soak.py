@@ -118,17 +118,17 @@ def _one(
     except subprocess.TimeoutExpired:
         process.send_signal(stop)
         process.communicate()
-    told = f"{stop.name} after {after:.2f} s"
+    stopped = f"{stop.name} after {after:.2f} s"
     if alive := left(process.pid):
-        return f"{told}: {alive} processes live on"
+        return f"{stopped}: {alive} processes live on"
     if process.returncode != 0:
         again = start(home, words)
         _, complaint = again.communicate()
         if again.returncode != 0 and "holds a" not in complaint:  # it was finished: compare
-            return f"{told}: the restart ends in {again.returncode}: {complaint.strip()[-300:]}"
+            return f"{stopped}: the restart ends in {again.returncode}: {complaint.strip()[-300:]}"
     found = _files(home / out)
     odd = sorted(n for n in {*found, *whole} if found.get(n) != whole.get(n))
-    return f"{told}: other bytes in {', '.join(odd[:3])}" if command.same and odd else ""
+    return f"{stopped}: other bytes in {', '.join(odd[:3])}" if command.same and odd else ""
 
 
 def _words(home: Path, command: Command, out: str) -> tuple[str, ...]:

@@ -43,11 +43,11 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def bank(bank_copy: Path, weights: Path) -> Bank:
     """Ten starts with evidence of both."""
-    held = Bank(bank_copy)
+    found = Bank(bank_copy)
     for name in ("lewm", "tdjepa"):
         where = weights / name
-        predict_bank(held, load_geometry(where), weights_hash(where))
-    return held
+        predict_bank(found, load_geometry(where), weights_hash(where))
+    return found
 
 
 def fitted(bank: Bank, config: AlignConfig = QUICK) -> Alignment:
@@ -95,13 +95,13 @@ def test_a_planner_decides_as_the_alignment_does(bank: Bank, weights: Path, tmp_
     alignment = fitted(bank)
     where = [str(weights / name) for name in ("lewm", "tdjepa")]
     export_planner(alignment, where, "tdjepa", tmp_path / "p", {})
-    planner, held = load_planner(tmp_path / "p"), bank.decisions
+    planner, decisions = load_planner(tmp_path / "p"), bank.decisions
     scene = bank.scene()
-    frames, _ = scene.observe(torch.from_numpy(held.context.copy()), 28)
-    goal, _ = scene.observe(torch.from_numpy(held.goal.copy()), 28)
-    ids = torch.from_numpy(held.candidate_ids.copy())
-    history = torch.from_numpy(held.history.copy()).float()
-    actions = torch.from_numpy(held.actions.copy()).float()
+    frames, _ = scene.observe(torch.from_numpy(decisions.context.copy()), 28)
+    goal, _ = scene.observe(torch.from_numpy(decisions.goal.copy()), 28)
+    ids = torch.from_numpy(decisions.candidate_ids.copy())
+    history = torch.from_numpy(decisions.history.copy()).float()
+    actions = torch.from_numpy(decisions.actions.copy()).float()
     plan = planner.plan(frames, history, goal, actions, ids)
     evidence = Evidence.from_bank(bank, ("lewm", "tdjepa"), ("lewm", "tdjepa"))
     expected = alignment.decide(evidence)

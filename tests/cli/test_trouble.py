@@ -28,14 +28,14 @@ OneLine = Callable[..., None]
 def one_line(capsys: pytest.CaptureFixture[str]) -> OneLine:
     """Run a command here: it fails with one line that holds certain words."""
 
-    def run(words: Sequence[str], *told: str) -> None:
+    def run(words: Sequence[str], *expected: str) -> None:
         with pytest.raises(SystemExit) as end:
             main(words)
         assert end.value.code == 1
         printed = capsys.readouterr().err
         assert printed.startswith("error: ")
         assert printed.count("\n") == 1, printed
-        assert all(word in printed for word in told), printed
+        assert all(word in printed for word in expected), printed
 
     return run
 

@@ -56,15 +56,15 @@ def test_futures_are_stored_right_whatever_their_layout(layout: str, bank_copy: 
     direct = predict(geometry, bank.scene(), bank.decisions)
     assert direct.futures.is_contiguous() == (layout == "plain")
     predict_bank(bank, geometry, "abc")
-    held = read_predictions(bank, "strided")
-    assert held.futures is not None
+    stored = read_predictions(bank, "strided")
+    assert stored.futures is not None
     futures = direct.futures.contiguous().numpy()
-    assert held.futures.shape == (10, 63, 5, 3)
-    assert np.array_equal(held.futures, futures.astype(np.float16))
-    assert np.array_equal(held.goal, direct.goal.contiguous().numpy().astype(np.float16))
-    assert np.array_equal(held.cost, direct.cost.contiguous().numpy())
+    assert stored.futures.shape == (10, 63, 5, 3)
+    assert np.array_equal(stored.futures, futures.astype(np.float16))
+    assert np.array_equal(stored.goal, direct.goal.contiguous().numpy().astype(np.float16))
+    assert np.array_equal(stored.cost, direct.cost.contiguous().numpy())
     if layout == "plain":
-        assert len(np.unique(held.futures)) > 1000  # numbers that would show a wrong order
+        assert len(np.unique(stored.futures)) > 1000  # numbers that would show a wrong order
 
 
 @pytest.mark.parametrize("layout", [x for x in LAYOUTS if x not in ("plain", "repeated")])

@@ -117,8 +117,8 @@ def load_tensors(path: Path, data: bytes) -> "dict[str, Tensor]":
 
 def seal_shard(path: Path, arrays: Arrays, record: Mapping[str, Any]) -> bytes:
     """A file that stands alone: arrays, what they are, and the hash of both."""
-    held = {**record, "sha256": _digest(arrays, record)}
-    text = encode_json(path, held).decode()
+    stored = {**record, "sha256": _digest(arrays, record)}
+    text = encode_json(path, stored).decode()
     return bytes(save({n: np.ascontiguousarray(a) for n, a in arrays.items()}, {SEAL: text}))
 
 
@@ -129,11 +129,11 @@ def open_shard(path: Path, record: Mapping[str, Any]) -> Arrays:
         there = (file.metadata() or {}).get(SEAL)
     if there is None:
         raise DjepaError(f"{path} does not say what it holds. Remove it, and it is made again.")
-    held = decode(path, there.encode(), dict[str, Any])
-    told = held.pop("sha256", None)
-    if held != dict(record):
-        raise DjepaError(f"{path} holds {held}, not {dict(record)}. Choose another folder.")
-    if told != _digest(arrays, record):
+    stored = decode(path, there.encode(), dict[str, Any])
+    expected = stored.pop("sha256", None)
+    if stored != dict(record):
+        raise DjepaError(f"{path} holds {stored}, not {dict(record)}. Choose another folder.")
+    if expected != _digest(arrays, record):
         raise DjepaError(f"{path} is damaged. Remove it, and it is made again.")
     return arrays
 

@@ -272,7 +272,7 @@ def _read_journal(path: Path) -> Iterator[Piece]:
         lines.pop()
         write_atomically(path, b"".join(lines))
     for i, line in enumerate(lines, 1):
-        told, _, text = line.rstrip(b"\n").partition(b" ")
-        if sha256(text).encode() != told:
+        expected, _, text = line.rstrip(b"\n").partition(b" ")
+        if sha256(text).encode() != expected:
             raise DjepaError(f"{path} is damaged in line {i}. Choose another --out.")
         yield decode(path, text, Piece)

@@ -69,7 +69,7 @@ class Planner:
         proprio: Tensor | None = None,
         lift: bool = True,
     ) -> Plan:
-        """Choose among candidates, and unless told otherwise write the order into the futures.
+        """Choose among candidates, and unless `lift` is off write the order into the futures.
 
         Frames (N, 3, px, px, 3) and (N, px, px, 3) uint8, history (N, 10, A), candidates
         (N, K, H, A), IDs (N, K); proprioception (N, 4, 4) of the three frames and of the goal, for
