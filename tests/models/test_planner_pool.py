@@ -16,10 +16,10 @@ import torch
 from djepa.bank.check import check_bank
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
-from djepa.cli.collect import Collect
+from djepa.cli.collect import Costs
 from djepa.errors import DjepaError
 from djepa.models.lewm import LeWM, LeWMConfig
-from djepa.models.planner_pool import CEMProposer, one_thread, search, training_std
+from djepa.models.planner_pool import CEMProposer, native_costs, one_thread, proposer_of
 from djepa.models.predict import predict
 from djepa.models.tdjepa import TDJEPA
 from djepa.models.weights import load_geometry, save_geometry, weights_hash
@@ -123,7 +123,8 @@ def test_the_search_goes_by_the_native_cost(bank: Bank, weights: Path) -> None:
     model, scene = load_geometry(weights), Scene()
     left = predict(model, scene, bank.decisions).cost.numpy()
     starts, seeds = starts_of(replace(CONFIG, block=5))
-    first = search(model, replace(TINY, iterations=1), 1.0, 25, scene, starts, seeds)
+    cost = native_costs(model, scene, starts)
+    first = replace(TINY, iterations=1).search(cost, 25, [0.3, 0.3], seeds)
     drawn = replace(bank.decisions, actions=np.stack([pool.actions for pool in first]))
     before = predict(model, scene, drawn).cost.numpy()
     assert (left.min(axis=1) <= before.min(axis=1) + 1e-6).all()
@@ -135,7 +136,7 @@ def test_starts_can_be_searched_together(bank: Bank, weights: Path) -> None:
     starts, seeds = starts_of(replace(CONFIG, block=5))
     once = replace(TINY, iterations=1)
     model = load_geometry(weights)
-    together = search(model, once, 1.0, 25, Scene(), starts, seeds)
+    together = once.search(native_costs(model, Scene(), starts), 25, [0.3, 0.3], seeds)
     alone = CEMProposer(weights, once).propose(Scene(), starts, seeds)
     assert [pool.hashes() for pool in together] == [pool.hashes() for pool in alone]
 
@@ -159,6 +160,7 @@ def test_no_reference_and_no_outcome_reach_the_search(bank: Bank, weights: Path)
         "scene",
         "starts",
         "seeds",
+        "drawn",
     ]
     assert {field.name for field in fields(Start)} == {"state", "goal", "context", "history"}
     assert REFERENCE not in bank.provenance.family
@@ -199,22 +201,22 @@ def test_the_manifest_says_which_search_it_was(bank: Bank, weights: Path, tmp_pa
         "keep": 7,
     }
     assert str(weights) not in (bank.path / "manifest.json").read_text()  # wherever they lie
-    again = CEMProposer.of_source(source, bank.config.horizon, weights)
+    again = proposer_of(source, bank.config.horizon, weights)
     assert again.settings == source
     made = run_block(BlockWork(bank.config, 1, proposer=again)).decision["actions"]
     assert np.array_equal(made, bank.decisions.actions[2:4])
     with pytest.raises(DjepaError, match="Not among the shipped weights: lewm with SHA-256"):
-        CEMProposer.of_source(source, 25)
+        proposer_of(source, 25)
     with pytest.raises(DjepaError, match=r"Not at .*other: lewm"):
-        CEMProposer.of_source(source, 25, save_narrow(tmp_path / "other", seed=1))
-    with pytest.raises(DjepaError, match="does not describe a cross-entropy search"):
-        CEMProposer.of_source({"width": 1.0}, 25)
+        proposer_of(source, 25, save_narrow(tmp_path / "other", seed=1))
+    with pytest.raises(DjepaError, match="describes neither a search nor a retention"):
+        proposer_of({"width": 1.0}, 25)
 
 
 def test_shipped_weights_are_found_again_by_their_hash() -> None:
     proposer = CEMProposer("tdjepa")
     assert proposer.where == "tdjepa"
-    again = CEMProposer.of_source(proposer.settings, 25)
+    again = proposer_of(proposer.settings, 25)
     assert (again.where, again.settings) == (proposer.where, proposer.settings)
 
 
@@ -240,9 +242,6 @@ def test_another_geometry_proposes_other_pools(bank: Bank, tmp_path: Path) -> No
 
 
 def test_the_first_population_is_as_wide_as_the_training_controls(weights: Path) -> None:
-    model = load_geometry(weights)
-    assert training_std(model, 2) == pytest.approx([0.3, 0.3])
-    assert training_std(object(), 2) == pytest.approx([0.2, 0.2])  # type: ignore[arg-type]
     starts, seeds = starts_of(replace(CONFIG, block=1))
     once = CEM(samples=64, iterations=1, elites=8, keep=64)
     pools = [CEMProposer(weights, once, s).propose(Scene(), starts, seeds) for s in (0.5, 1)]
@@ -317,6 +316,6 @@ def test_check_searches_again(bank: Bank, weights: Path) -> None:
 
 
 def test_the_defaults_of_the_command_are_those_of_the_search() -> None:
-    cem, command = CEM(), Collect()
+    cem, command = CEM(), Costs()
     for name in ("samples", "iterations", "elites", "keep"):
         assert getattr(command, name) == getattr(cem, name)

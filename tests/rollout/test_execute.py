@@ -2,6 +2,7 @@
 
 import hashlib
 import platform
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from djepa.errors import DjepaError
 from djepa.pools import REFERENCE, Pool
 from djepa.rollout.engine import LocalEngine
 from djepa.rollout.execute import BlockWork, CollectConfig, draw_block, run_block
+from djepa.tasks.task import Scene
 from djepa.worlds.push import PushWorld
-from djepa.worlds.shapes import Shape
 from djepa.worlds.starts import Start
 
 TINY = CollectConfig(starts=2, block=2)
@@ -141,7 +142,10 @@ class RandomShooting:
     def __init__(self, width: float = 1.0) -> None:
         self.settings = {"width": width}
 
-    def propose(self, shape: Shape, starts: list[Start], seeds: list[int]) -> list[Pool]:
+    def propose(
+        self, scene: Scene, starts: list[Start], seeds: list[int], drawn: Sequence[Pool]
+    ) -> list[Pool]:
+        assert not drawn  # the profile is its own
         return [self._one(start, seed) for start, seed in zip(starts, seeds, strict=True)]
 
     def _one(self, start: Start, seed: int) -> Pool:

@@ -23,7 +23,7 @@ def check_bank(
 ) -> Iterator[str]:
     """Yield a line per property that holds; raise an error that names the first that fails.
 
-    A block of a bank that a search proposed is made again if its `proposer` is given.
+    A block whose candidates a proposer searched or retained is made again if that is given.
     """
     bank = Bank(path)
     yield f"files: {3 * len(bank.manifest['blocks'])} shards, all listed, none foreign"
@@ -37,7 +37,7 @@ def check_bank(
     yield f"candidates: {len(bank)} x {bank.candidates} IDs unique, sequences match their SHA-256"
     _check_rule(bank)
     yield f"outcomes: success and cost follow from the recorded states by {bank.config.rule}"
-    if not bank.config.searches() or proposer is not None:
+    if bank.manifest.get("source") is None or proposer is not None:
         block = _check_block(bank, seed, proposer)
         yield f"configuration: block {block} made again from it, every byte the same"
     done = _check_execution(bank, sample, seed)
@@ -67,7 +67,7 @@ def _check_shards(bank: Bank) -> None:
     rows = {len(bank.decisions.state), len(bank.outcomes.success), len(bank.provenance.draws)}
     if rows != {len(bank)}:
         raise DjepaError(f"{bank.path}: shards hold {rows} starts, the manifest {len(bank)}.")
-    if bank.config.searches() != (bank.manifest.get("source") is not None):
+    if bank.config.searches() and bank.manifest.get("source") is None:
         raise DjepaError(
             f"{bank.path}: profile '{bank.config.profile}' does not go with its source."
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from djepa.bank.read import Bank
 from djepa.bank.write import BankWriter
-from djepa.errors import unknown_name
+from djepa.errors import DjepaError, unknown_name
 from djepa.rollout.engine import Engine, LocalEngine
 from djepa.rollout.execute import (
     BlockWork,
@@ -30,21 +30,24 @@ def collect(
 ) -> Bank:
     """Execute all candidates of all starts into the bank at `path`, or finish what is there.
 
-    `report(done, total)` is called with numbers of starts. With a `proposer` its name stands in for
-    the profile. A portable one goes to the workers; the pools of any other are made here, where a
-    model may live, block by block as the engine asks for more work.
+    `report(done, total)` is called with numbers of starts. A `proposer` says which candidates of
+    its profile are executed. A portable one goes to the workers; the pools of any other are made
+    here, where a model may be loaded, block by block as the engine asks for work.
     """
     config.make_world()  # a missing engine is named before anything is written
     known = [*config.task.profiles] + ([proposer.name] if proposer else [])
     if config.profile not in known:
         raise unknown_name("profile", config.profile, known)
-    searches = proposer if proposer and proposer.name == config.profile else None
-    source = dict(searches.settings) if searches else None
+    if proposer and proposer.name != config.profile:
+        raise DjepaError(
+            f"This proposer is for the profile '{proposer.name}', not for '{config.profile}'."
+        )
+    source = dict(proposer.settings) if proposer else None
     with BankWriter(Path(path), config, versions(config.world), source).opened() as writer:
         missing = writer.missing()
         done = config.starts - sum(len(config.members(number)) for number in missing)
         report(done, config.starts)
-        for number, block in engine.map(run_block, _work(config, missing, searches, engine)):
+        for number, block in engine.map(run_block, _work(config, missing, proposer, engine)):
             writer.write(number, block)
             done += len(config.members(number))
             report(done, config.starts)
@@ -61,7 +64,7 @@ def _work(
         yield from plain
     elif getattr(proposer, "portable", False):
         yield from ((number, replace(work, proposer=proposer)) for number, work in plain)
-    else:  # starts are drawn by local workers, searched here
+    else:  # starts are drawn by local workers, candidates proposed here
         draws = engine if isinstance(engine, LocalEngine) else LocalEngine(1)
         for number, drawn in draws.map(draw_block, plain):
             work = BlockWork(config, number, here)

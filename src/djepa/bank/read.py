@@ -56,6 +56,7 @@ class Provenance:
     centre_of: Array  # (N, K) int64: 0 the reference, 1.. decoys, -1 none
     pool_seed: Array  # (N,)
     draws: Array  # (N,) draws until the start was kept
+    native_cost: Array | None = None  # (N, K) by which candidates were retained, where they were
 
 
 class Bank:

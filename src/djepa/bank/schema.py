@@ -79,8 +79,10 @@ LAYOUT: dict[str, dict[str, tuple[str, str]]] = {
         "centre_of": ("int64", "N K"),
         "pool_seed": ("int64", "N"),
         "draws": ("int64", "N"),
+        "native_cost": ("float64", "N K"),
     },
 }
+OPTIONAL = ("native_cost",)  # where candidates were retained by it
 
 
 def shard_name(kind: str, block: int) -> str:
@@ -98,7 +100,8 @@ def decode(path: Path, kind: str, expected: str | None) -> Arrays:
 
 def check_layout(path: Path, kind: str, arrays: Arrays) -> None:
     """Names, dtypes and shapes of a shard; letters must agree within it."""
-    layout, sizes = LAYOUT[kind], dict[str, int]()
+    sizes = dict[str, int]()
+    layout = {n: of for n, of in LAYOUT[kind].items() if n in arrays or n not in OPTIONAL}
     if set(arrays) != set(layout):
         odd = sorted(set(arrays) ^ set(layout))
         raise DjepaError(f"{path}: missing or foreign arrays: {', '.join(odd)}.")

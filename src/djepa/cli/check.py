@@ -25,7 +25,7 @@ class Check:
     seed: int = 0
     """Which ones."""
     geometry: Path | None = None
-    """Planner banks: folder of the weights that proposed them, if they are not shipped."""
+    """Planner and retained banks: folder of the weights that proposed them, if not shipped."""
 
     def run(self) -> int:
         """Print a line per property that holds; stop at the first that does not."""
@@ -44,23 +44,24 @@ class Check:
         return 0
 
     def _proposer(self, bank: "Bank") -> "Proposer | None":
-        """The search that proposed a planner bank, if it can be done again here."""
+        """The search or retention that proposed the candidates, if it can be done again here."""
         from djepa.errors import DjepaError
 
         source = bank.manifest.get("source")
-        if bank.config.profile != "planner" or not isinstance(source, dict):
+        if not isinstance(source, dict):
             return None
-        from djepa.models.planner_pool import CEMProposer, arithmetic_here
+        from djepa.models.planner_pool import arithmetic_here, proposer_of
 
+        what = "retention" if source.get("search") == "retention" else "search"
         try:
-            proposer = CEMProposer.of_source(source, bank.config.horizon, self.geometry)
+            proposer = proposer_of(source, bank.config.horizon, self.geometry)
         except DjepaError as error:
             if self.geometry is not None:
                 raise
-            console.print(f"  -- search not done again. {error}")
+            console.print(f"  -- {what} not done again. {error}")
             return None
         if (there := source.get("arithmetic")) != (here := arithmetic_here()):
-            console.print(f"  -- search not done again: recorded with {there}, here {here}")
+            console.print(f"  -- {what} not done again: recorded with {there}, here {here}")
             return None
         return proposer
 

@@ -15,59 +15,89 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Population:
+    """Which starts are drawn."""
+
+    starts: int = 512
+    """How many starts."""
+    split: str = "fit"
+    """Name of the population; starts of different splits are never the same."""
+    seed: int = 0
+    """Seed of everything drawn."""
+    shape: str = ""
+    """Variant of the world. push: T (the default), L, Z, +, I, small-T, square; reacher: arm,
+    arm-fast; granular: grains-100, grains-200."""
+    behaviour: str = "mixed"
+    """What drives the references: one of the world's behaviours (push: push, weak), or mixed."""
+    rule: str = ""
+    """When a candidate succeeds. push: push.v1 (the default) or push-symmetric.v1."""
+    horizon: int = 0
+    """Controls per candidate; 0 takes the world's own (push: 25)."""
+
+
+@dataclass(frozen=True)
+class Decoy:
+    """Only for --profile decoy: candidates around the reference and other segments."""
+
+    candidates: int = 64
+    """Candidates per start."""
+    centres: int = 4
+    """Segments that are perturbed, the reference included."""
+    shuffles: int = 3
+    """Shuffled candidates per centre; the others are noisy."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Only for --profile planner and pusht-confirmation: candidates by a native cost."""
+
+    geometry: str = ""
+    """The geometry whose native cost it is, by name or a folder; by default the world's TD-JEPA."""
+    keep: int = 63
+    """Candidates per start."""
+    device: str = "cpu"
+    """Where costs are computed: cpu or cuda."""
+    top: int = 16
+    """pusht-confirmation: so many are the cheapest; the others come from the families in turn."""
+    samples: int = 64
+    """planner: sequences drawn and costed in every iteration."""
+    iterations: int = 16
+    """planner: populations; the last one becomes the pool."""
+    elites: int = 8
+    """planner: how many of a population the next is drawn around."""
+    spread: float = 1.0
+    """planner: deviation of the first population, in units of the training controls'."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Where the work is done. None of it changes a byte but --block, the size of a file."""
+
+    block: int = 16
+    """Starts per file, which is also the unit of work and of what a crash can lose."""
+    engine: str = "local"
+    """local (processes on this machine) or ray."""
+    workers: int = 0
+    """Processes; 0 takes every core."""
+    address: str = ""
+    """Ray cluster to join; without it RAY_ADDRESS, or a local one that ends with the command."""
+
+
+@dataclass(frozen=True)
 class Collect:
     """Restore starts, execute every candidate, write a bank. Run again to resume."""
 
     world: Annotated[str, Positional, arg(metavar="WORLD")] = "push"
     """The world to execute in: push, reacher, granular, or your own as package.module:TASK."""
     out: Path = Path("runs/push")
-    """Folder of the bank. An unfinished one is continued, a foreign one is refused."""
-    starts: int = 512
-    """How many starts."""
+    """Folder of the bank. An unfinished one is continued, any other is refused."""
     profile: str = ""
-    """How candidates are made: reference-control (unless the world has another), decoy, planner,
-    pusht-confirmation, visual-shape; granular has replay."""
-    shape: str = ""
-    """What the world comes in. push: T (unless said), L, Z, +, I, small-T, square; reacher: arm,
-    arm-fast; granular: grains-100, grains-200."""
-    behaviour: str = "mixed"
-    """What drives the references: one of the world's behaviours (push: push, weak), or mixed."""
-    rule: str = ""
-    """Success rule; push: push.v1 (unless said) or push-symmetric.v1."""
-    split: str = "fit"
-    """Population the starts belong to; different splits never share a start."""
-    seed: int = 0
-    """Seed of everything drawn."""
-    horizon: int = 0
-    """Controls per candidate, whole blocks of them; 0 takes the world's own (push: 25)."""
-    candidates: int = 64
-    """Decoy profile: candidates per start."""
-    centres: int = 4
-    """Decoy profile: the reference and how many other segments, all told."""
-    shuffles: int = 3
-    """Decoy profile: shuffled candidates per centre; the others are noisy."""
-    geometry: str = "tdjepa"
-    """Planner profile: the geometry whose native cost is searched, by name or a folder."""
-    samples: int = 64
-    """Planner profile: sequences drawn and costed in every iteration."""
-    iterations: int = 16
-    """Planner profile: populations; the last one becomes the pool."""
-    elites: int = 8
-    """Planner profile: how many of a population the next is drawn around."""
-    keep: int = 63
-    """Planner profile: candidates per start."""
-    spread: float = 1.0
-    """Planner profile: deviation of the first population, in units of the training controls'."""
-    device: str = "cpu"
-    """Planner profile: where the geometry is searched, cpu or cuda."""
-    block: int = 16
-    """Starts per shard, which is also the unit of work and of what a crash can cost."""
-    engine: str = "local"
-    """local (processes on this machine) or ray."""
-    workers: int = 0
-    """Processes; 0 takes every core."""
-    address: str = ""
-    """Ray cluster to join; without it RAY_ADDRESS, or a local one started for the occasion."""
+    """How candidates are made: reference-control (the default), visual-shape, pusht-confirmation
+    (256 drawn, 63 retained by TD-JEPA's cost), decoy, planner; granular: replay."""
+    population: Population = Population()
+    decoy: Decoy = Decoy()
+    costs: Costs = Costs()
+    execution: Execution = Execution()
 
     interrupted: ClassVar[str] = ": what was finished is on disk; the same command goes on"
 
@@ -77,9 +107,11 @@ class Collect:
         from djepa.rollout.engine import get_engine
         from djepa.rollout.execute import CollectConfig
 
-        names = CollectConfig.__dataclass_fields__
-        config = CollectConfig(**{name: getattr(self, name) for name in names})
-        engine = get_engine(self.engine, self.workers, self.address or None)
+        groups = (self, self.population, self.decoy, self.execution)
+        flags = {name: value for group in groups for name, value in vars(group).items()}
+        config = CollectConfig(**{name: flags[name] for name in CollectConfig.__dataclass_fields__})
+        run = self.execution
+        engine = get_engine(run.engine, run.workers, run.address or None)
         proposer = self._proposer(config)
         began, there = time.monotonic(), list[int]()
 
@@ -94,18 +126,24 @@ class Collect:
         return 0
 
     def _proposer(self, config: "CollectConfig") -> "Proposer | None":
-        """The search of the planner profile; the others need none, and no torch."""
+        """What chooses candidates by a native cost; other profiles need none, and no torch."""
         from djepa.errors import unknown_name
 
-        if not config.searches():
+        if config.profile not in ("planner", "pusht-confirmation"):
+            if config.searches():
+                raise unknown_name("profile", config.profile, (*config.task.profiles, "planner"))
             return None
-        if self.profile != "planner":
-            raise unknown_name("profile", self.profile, (*config.task.profiles, "planner"))
-        from djepa.models.planner_pool import CEMProposer
+        from djepa.models.planner_pool import CEMProposer, RetainingProposer
+        from djepa.models.weights import shipped
+        from djepa.pools import Retention
         from djepa.pools.cem import CEM
 
-        cem = CEM(self.samples, self.iterations, self.elites, self.keep)
-        return CEMProposer(self.geometry, cem, self.spread, config.horizon, self.device)
+        of, own = self.costs, f"{config.world}-tdjepa"
+        geometry = of.geometry or (own if own in shipped() else "tdjepa")
+        if config.profile == "planner":
+            cem = CEM(of.samples, of.iterations, of.elites, of.keep)
+            return CEMProposer(geometry, cem, of.spread, config.horizon, of.device)
+        return RetainingProposer(geometry, Retention(of.keep, of.top), config.horizon, of.device)
 
     def _summarise(self, bank: "Bank", fresh: int, seconds: float) -> None:
         drops = bank.manifest["drops"]

@@ -1,42 +1,99 @@
-"""Planner pools: candidates that a cross-entropy search leaves under a geometry's own cost.
+"""Candidates by a geometry's native cost: found by a search under it, or retained by it.
 
 Legend: N starts, S samples, H horizon, A action width, D latent.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from djepa.errors import DjepaError
 from djepa.models.kinds import Model
 from djepa.models.predict import encode_states
 from djepa.models.protocol import CONTEXT, STRIDE, Geometry
 from djepa.models.weights import find_weights, load_geometry, places, shipped, weights_hash
-from djepa.pools import Pool
-from djepa.pools.cem import CEM
+from djepa.pools import Pool, Retention, retain_by_cost
+from djepa.pools.cem import CEM, Cost
 from djepa.tasks.task import Scene
 from djepa.worlds.starts import Start
 
 PLANNER = "planner"
-UNKNOWN_STD = 0.2  # of controls, for a geometry that does not know those it was trained on
+RETAINED = "pusht-confirmation"  # the profile of which a part is retained
 
 
-class CEMProposer:
-    """A `Proposer`: searches under the native cost of a geometry, start by start, in one thread.
+class _CostProposer:
+    """A `Proposer` that goes by the native cost of a geometry, start by start, in one thread.
 
     It travels to the workers of an engine as a name and a few numbers; each loads the weights once.
-    Its inputs are starts: state, context, history and goal. There is no reference and no outcome
-    among them.
+    Its inputs are starts (state, context, history and goal) and, for a retention, the drawn
+    candidates. There is no reference and no outcome among them.
     """
 
-    name = PLANNER
+    name: str
+    search: str  # what it does, as the manifest names it
+
+    def __init__(
+        self, geometry: str | Path, settings: Mapping[str, Any], horizon: int, device: str
+    ) -> None:
+        """`geometry`: shipped weights by name, or a folder.
+
+        `device`: on another than the CPU whole blocks are costed at once, in this process; what
+        is found there repeats on the same kind of device alone.
+        """
+        self.horizon, self.device, self.portable = horizon, device, device == "cpu"
+        found = find_weights(geometry)  # shipped ones go by name, wherever they are
+        self.where = found.name if found.parent in places() else str(found.resolve())
+        self.weights = weights_hash(self.where)
+        stride = int(getattr(_loaded(self.where, self.weights), "stride", STRIDE))
+        if horizon < stride or horizon % stride:
+            raise DjepaError(f"The horizon must be a multiple of {stride} controls, not {horizon}.")
+        self.settings: Mapping[str, Any] = {
+            "search": self.search,
+            "geometry": _loaded(self.where, self.weights).name,
+            "weights": self.weights,
+            **settings,
+            "arithmetic": arithmetic_here(device),
+        }
+
+    def propose(
+        self, scene: Scene, starts: list[Start], seeds: list[int], drawn: Sequence[Pool] = ()
+    ) -> list[Pool]:
+        """One pool per start. Neither the batch nor the number of cores changes a bit.
+
+        How floats add up depends on the shape of a batch and on the threads that share it, and the
+        order of two candidates may hang on the last bit: so every start is costed alone, by one
+        thread.
+        """
+        if (there := self.settings["arithmetic"]) != (here := arithmetic_here(self.device)):
+            raise DjepaError(
+                f"This worker computes with {here}, the driver with {there}: they do "
+                "not agree to the last bit. Use machines of one kind."
+            )
+        model = _loaded(self.where, self.weights, self.device)
+        step, pools = 1 if self.portable else len(starts), list[Pool]()
+        with one_thread() if self.portable else nullcontext():
+            for i in range(0, len(starts), step):
+                part = slice(i, i + step)
+                cost = native_costs(model, scene, starts[part], self.device)
+                pools += self._pools(model, cost, seeds[part], drawn[part])
+        return pools
+
+    def _pools(
+        self, model: Model, cost: Cost, seeds: list[int], drawn: Sequence[Pool]
+    ) -> list[Pool]:
+        raise NotImplementedError
+
+
+class CEMProposer(_CostProposer):
+    """Planner pools: what a cross-entropy search leaves."""
+
+    name, search = PLANNER, "cem"
 
     def __init__(
         self,
@@ -46,102 +103,97 @@ class CEMProposer:
         horizon: int = 25,
         device: str = "cpu",
     ) -> None:
-        """`geometry`: shipped weights by name, or a folder.
+        """`spread`: deviation of the first population, in units of that of the training controls.
 
-        `spread`: deviation of the first population, in units of that of the training controls.
-        `device`: on another than the CPU whole blocks are searched at once, in this process; what
-        is found there repeats on the same kind of device alone.
+        The rest as above.
         """
         if not (np.isfinite(spread) and spread > 0):
             raise DjepaError(f"The spread must be positive and finite, not {spread!r}.")
-        self.cem, self.spread, self.horizon = cem or CEM(), float(spread), horizon
-        self.device, self.portable = device, device == "cpu"
-        found = find_weights(geometry)  # shipped ones go by name, wherever they are
-        self.where = found.name if found.parent in places() else str(found.resolve())
-        self.weights = weights_hash(self.where)
-        stride = int(getattr(_loaded(self.where, self.weights), "stride", STRIDE))
-        if horizon < stride or horizon % stride:
-            raise DjepaError(f"The horizon must be a multiple of {stride} controls, not {horizon}.")
-        self.settings: Mapping[str, Any] = {
-            "search": "cem",
-            "geometry": _loaded(self.where, self.weights).name,
-            "weights": self.weights,
-            **asdict(self.cem),
-            "spread": self.spread,
-            "arithmetic": arithmetic_here(device),
-        }
+        self.cem, self.spread = cem or CEM(), float(spread)
+        super().__init__(geometry, {**asdict(self.cem), "spread": self.spread}, horizon, device)
 
-    @classmethod
-    def of_source(
-        cls, source: Mapping[str, Any], horizon: int, geometry: str | Path | None = None
-    ) -> "CEMProposer":
-        """The search that a bank's manifest describes, to make a block again.
+    def _pools(
+        self, model: Model, cost: Cost, seeds: list[int], drawn: Sequence[Pool]
+    ) -> list[Pool]:
+        first = self.spread * model.action_std.double().cpu().numpy()  # (A,)
+        return self.cem.search(cost, self.horizon, first, seeds)
 
-        The weights are those at `geometry`, or the shipped ones with the recorded hash.
-        """
-        try:
-            cem = CEM(**{name: source[name] for name in CEM.__dataclass_fields__})
-            spread, weights, kind = source["spread"], source["weights"], source["geometry"]
-        except (KeyError, TypeError):
-            raise DjepaError(f"{dict(source)} does not describe a cross-entropy search.") from None
-        places = shipped() if geometry is None else [geometry]
-        for place in places:
-            if weights_hash(place) == weights:
-                return cls(place, cem, spread, horizon)
-        where = "Not among the shipped weights" if geometry is None else f"Not at {geometry}"
-        raise DjepaError(f"{where}: {kind} with SHA-256 {weights[:12]}. Give its folder.")
 
-    def propose(self, scene: Scene, starts: list[Start], seeds: list[int]) -> list[Pool]:
-        """One pool per start. Neither the batch nor the number of cores changes a bit.
+class RetainingProposer(_CostProposer):
+    """The paper's PushT pools: of the candidates drawn around a reference those that are retained.
 
-        How floats add up depends on the shape of a batch and on the threads that share it, and an
-        elite may hang on the last bit: so every start is searched alone, by one thread.
-        """
-        if (there := self.settings["arithmetic"]) != (here := arithmetic_here(self.device)):
+    Only these are executed: retention knows no outcome.
+    """
+
+    name, search = RETAINED, "retention"
+
+    def __init__(
+        self,
+        geometry: str | Path = "tdjepa",
+        retention: Retention | None = None,
+        horizon: int = 25,
+        device: str = "cpu",
+    ) -> None:
+        self.retention = retention or Retention()
+        super().__init__(geometry, asdict(self.retention), horizon, device)
+
+    def _pools(
+        self, model: Model, cost: Cost, seeds: list[int], drawn: Sequence[Pool]
+    ) -> list[Pool]:
+        if not drawn:
             raise DjepaError(
-                f"This worker computes with {here}, the driver with {there}: they do "
-                "not agree to the last bit. Use machines of one kind."
+                "Nothing was drawn to retain candidates of; name a profile that draws."
             )
-        model = _loaded(self.where, self.weights, self.device)
-        how = (model, self.cem, self.spread, self.horizon, scene)
-        if not self.portable:
-            return search(*how, starts, seeds, self.device)
-        with one_thread():
-            return [
-                search(*how, [start], [seed])[0] for start, seed in zip(starts, seeds, strict=True)
-            ]
+        costs = np.asarray(cost(np.stack([pool.actions for pool in drawn]).astype(np.float32)))
+        how = self.retention
+        return [
+            retain_by_cost(pool, row, how.keep, how.top)
+            for pool, row in zip(drawn, costs, strict=True)
+        ]
+
+
+def proposer_of(
+    source: Mapping[str, Any], horizon: int, geometry: str | Path | None = None
+) -> CEMProposer | RetainingProposer:
+    """The proposer that a bank's manifest describes, to make a block again.
+
+    The weights are those at `geometry`, or the shipped ones with the recorded hash.
+    """
+    try:
+        weights, kind = source["weights"], source["geometry"]
+        if source["search"] == RetainingProposer.search:
+            make = partial(RetainingProposer, retention=_fields(Retention, source))
+        else:
+            make = partial(CEMProposer, cem=_fields(CEM, source), spread=source["spread"])
+    except (KeyError, TypeError):
+        raise DjepaError(f"{dict(source)} describes neither a search nor a retention.") from None
+    for place in shipped() if geometry is None else [geometry]:
+        if weights_hash(place) == weights:
+            return make(place, horizon=horizon)
+    where = "Not among the shipped weights" if geometry is None else f"Not at {geometry}"
+    raise DjepaError(f"{where}: {kind} with SHA-256 {weights[:12]}. Give its folder.")
+
+
+def _fields(kind: type[Any], source: Mapping[str, Any]) -> Any:
+    return kind(**{name: source[name] for name in kind.__dataclass_fields__})
 
 
 @torch.inference_mode()
-def search(
-    geometry: Geometry,
-    cem: CEM,
-    spread: float,
-    horizon: int,
-    scene: Scene,
-    starts: list[Start],
-    seeds: list[int],
-    device: str | torch.device = "cpu",
-) -> list[Pool]:
-    """Pools of several starts at once; every population of all of them is costed in one call."""
+def native_costs(
+    geometry: Geometry, scene: Scene, starts: list[Start], device: str | torch.device = "cpu"
+) -> Cost:
+    """The native cost of candidates of several starts: (N, S, H, A) float32 -> (N, S)."""
     states = np.stack([np.concatenate([s.context, s.goal[None]]) for s in starts])
     z = encode_states(geometry, scene, torch.from_numpy(states).to(device))  # (N, 4, D)
     history = torch.from_numpy(np.stack([s.history for s in starts])).to(device)
     context, goal = z[:, :CONTEXT], z[:, CONTEXT]
 
+    @torch.inference_mode()
     def cost(actions: Any) -> Any:
         futures = geometry.rollout(context, history, torch.from_numpy(actions).to(device))
         return geometry.native_cost(futures, goal).float().cpu().numpy()
 
-    return cem.search(cost, horizon, spread * training_std(geometry, history.shape[-1]), seeds)
-
-
-def training_std(geometry: Geometry, width: int) -> Any:
-    """(A,) deviation of the controls a geometry was trained on, where it knows them."""
-    known = getattr(geometry, "action_std", None)
-    if isinstance(known, Tensor):
-        return known.double().cpu().numpy()
-    return np.full(width, UNKNOWN_STD)
+    return cost
 
 
 def arithmetic_here(device: str = "cpu") -> str:

@@ -5,13 +5,14 @@ from djepa.pools.density import density_pick, density_scores
 from djepa.pools.granular import granular_pool
 from djepa.pools.pool import REFERENCE, Pool
 from djepa.pools.profiles import PROFILES, Profile, control_pool
-from djepa.pools.retention import retain_by_cost
+from djepa.pools.retention import Retention, retain_by_cost
 
 __all__ = [
     "PROFILES",
     "REFERENCE",
     "Pool",
     "Profile",
+    "Retention",
     "control_pool",
     "decoy_pool",
     "density_pick",

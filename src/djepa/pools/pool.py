@@ -70,14 +70,18 @@ class Pool:
     """(K,) the centre it was made from: 0 the reference, 1.. decoys, -1 none."""
     seed: int
     """The seed that reproduces the pool."""
+    costs: Floats | None = None
+    """(K,) native costs by which candidates were retained, where they were."""
 
     def __post_init__(self) -> None:
         actions = check_floats("Pool actions", self.actions, (None, None, None))
-        arrays = {
+        arrays: dict[str, npt.NDArray[Any]] = {
             "ids": _check_integers("Pool ids", self.ids, 0),
             "actions": actions,
             "centres": _check_integers("Pool centres", self.centres, -1),
         }
+        if self.costs is not None:
+            arrays["costs"] = check_floats("Pool costs", self.costs, (None,))
         lengths = {name: len(array) for name, array in arrays.items()}
         lengths["families"] = len(self.families)
         if len(set(lengths.values())) != 1:
@@ -111,6 +115,7 @@ class Pool:
             families=tuple(self.families[position] for position in kept),
             centres=self.centres[kept],
             seed=self.seed,
+            costs=None if self.costs is None else self.costs[kept],
         )
 
     def without(self, family: str = REFERENCE) -> "Pool":

@@ -1,10 +1,10 @@
-"""From a large pool to the retained one, by the model's own cost and nothing else.
+"""From a large pool to the retained one, by a geometry's native cost and nothing else.
 
 Shapes: K candidates.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,33 +13,36 @@ from djepa.errors import DjepaError
 from djepa.pools.pool import REFERENCE, Pool, check_int
 
 
-def retain_by_cost(
-    pool: Pool,
-    costs: npt.ArrayLike,
-    keep: int = 63,
-    top: int = 16,
-    *,
-    ids: npt.ArrayLike | None = None,
-    hashes: Sequence[str] | None = None,
-) -> Pool:
-    """`keep` candidates: the `top` cheapest, the rest by turns over the families.
+@dataclass(frozen=True)
+class Retention:
+    """How many candidates are retained."""
 
-    `costs` (K,) is the native cost of every candidate of the pool, the reference included though
-    it is never retained. The cheapest are taken by (cost, ID). Then families take turns in the
-    order of their names, each giving its cheapest left by (cost, ID); an empty one is passed over.
-    The result is in order of selection and keeps the IDs. No outcome has a way in. `ids` and
-    `hashes` say which candidates the costs were computed for; if they are not those of the pool,
-    in its order, the costs are refused.
+    keep: int = 63
+    """Candidates of the retained pool."""
+    top: int = 16
+    """So many are the cheapest; the others come from the families in turn."""
+
+    def __post_init__(self) -> None:
+        check_int("keep", self.keep, 2)
+        check_int("top", self.top, 0)
+        if self.top > self.keep:
+            raise DjepaError(f"top must not exceed keep; got top {self.top}, keep {self.keep}.")
+
+
+def retain_by_cost(pool: Pool, costs: npt.ArrayLike, keep: int = 63, top: int = 16) -> Pool:
+    """`keep` candidates: the `top` cheapest, the others from the families in turn.
+
+    `costs` (K,) is the native cost of every candidate of the pool; a reference needs one too and
+    is never retained. The cheapest are taken by (cost, ID). Then families take turns in the order
+    of their names, each giving its cheapest left by (cost, ID); an empty one is passed over.
+    The result is in order of selection, and keeps IDs and costs. It depends on no outcome.
     """
-    if ids is not None and not np.array_equal(np.asarray(ids), pool.ids):
-        raise DjepaError("The costs belong to other candidate IDs, or to another order of them.")
-    if hashes is not None and tuple(hashes) != pool.hashes():
-        raise DjepaError("The costs belong to other sequences: their SHA-256 are not the pool's.")
     keep = check_int("keep", keep, 1)
     top = check_int("top", top, 0)
+    checked = _checked_costs(costs, len(pool))
     ranked = [
         int(position)
-        for position in np.lexsort((pool.ids, _checked_costs(costs, len(pool))))
+        for position in np.lexsort((pool.ids, checked))
         if pool.families[position] != REFERENCE
     ]
     if not top <= keep <= len(ranked):
@@ -55,7 +58,7 @@ def retain_by_cost(
         turns[family] += 1
     # Taking turns and passing over the empty is the order by (turn, name of the family).
     later = [position for _, _, position in sorted(queued)]
-    return pool.take((ranked[:top] + later)[:keep])
+    return replace(pool, costs=checked).take((ranked[:top] + later)[:keep])
 
 
 def _checked_costs(costs: npt.ArrayLike, count: int) -> npt.NDArray[np.float64]:

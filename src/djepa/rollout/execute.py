@@ -6,7 +6,7 @@ B recorded states per candidate (one every stride of controls).
 """
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any, Protocol
@@ -106,25 +106,32 @@ class CollectConfig:
 
 
 class Proposer(Protocol):
-    """A source of candidates that is a search and not a perturbation of something recorded.
+    """Says which candidates of a start are executed: it searches for them, or retains some of those
+    that the world's profile has drawn.
 
-    It sees what a decision may see and nothing else: neither reference nor outcome. One that has
-    `portable = True` searches where a block is executed: it must survive pickling, and its pools
-    must not depend on the process. Any other searches in the driver.
+    It sees starts, and neither a reference nor an outcome. One that has `portable = True` works
+    where a block is executed: it must survive pickling, and its pools must not depend on the
+    process. Any other works in the driver.
     """
 
-    name: str
+    name: str  # the profile it belongs to: one of its own, or one of the world's
     settings: Mapping[str, Any]  # what its pools depend on; kept in the manifest
 
-    def propose(self, scene: Scene, starts: list[Start], seeds: list[int]) -> list[Pool]:
-        """One pool per start, all of the same size; `seeds` fix the draws."""
+    def propose(
+        self, scene: Scene, starts: list[Start], seeds: list[int], drawn: Sequence[Pool]
+    ) -> list[Pool]:
+        """One pool per start, all of the same size; `seeds` fix the draws.
+
+        `drawn` are the pools of the world's profile, the reference removed; it is empty where the
+        profile is the proposer's own.
+        """
 
 
 @dataclass(frozen=True)
 class BlockWork:
     """One block to execute.
 
-    `pools` are given where a search has already proposed them, a `proposer` where it is still to.
+    `pools` are given where they are already proposed, a `proposer` where that is still to be done.
     """
 
     config: CollectConfig
@@ -146,12 +153,12 @@ class Block:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A kept start, how it came to be, and what was dropped before it."""
+    """A kept start, how it was made, and what was dropped before it."""
 
     start: Start
     centres: Array  # (C, H, A), the reference first
     behaviour: str
-    pool: Pool | None
+    pool: Pool | None  # of the world's profile, the reference in it; None where a search proposes
     drops: dict[str, int]
 
 
@@ -180,15 +187,16 @@ def run_block(work: BlockWork) -> Block:
 
 
 def draw_block(work: BlockWork) -> list[Drawn]:
-    """The starts of a block; with pools unless a search proposes them."""
-    searched = work.pools is not None or work.config.searches()
-    return [_draw(work.config, index, searched) for index in work.config.members(work.block)]
+    """The starts of a block, with the pools of the world's profile."""
+    return [_draw(work.config, index) for index in work.config.members(work.block)]
 
 
 def propose(work: BlockWork, proposer: Proposer, drawn: list[Drawn]) -> tuple[Pool, ...]:
-    """What a search proposes for the starts of a block; of them it is told nothing more."""
+    """What is proposed for the starts of a block."""
     starts, seeds = [entry.start for entry in drawn], pool_seeds(work.config, work.block)
-    return tuple(proposer.propose(Scene(work.config.world, work.config.shape), starts, seeds))
+    pools = [entry.pool.without(REFERENCE) for entry in drawn if entry.pool is not None]
+    scene = Scene(work.config.world, work.config.shape)
+    return tuple(proposer.propose(scene, starts, seeds, pools))
 
 
 def pool_seeds(config: CollectConfig, block: int) -> list[int]:
@@ -201,7 +209,7 @@ def _key(config: CollectConfig) -> tuple[str | int, ...]:
     return (config.world, config.shape, config.behaviour, config.horizon, config.seed, config.split)
 
 
-def _draw(config: CollectConfig, index: int, searched: bool) -> Drawn:
+def _draw(config: CollectConfig, index: int) -> Drawn:
     """Draw until a start passes every filter."""
     world, task = config.make_world(), config.task
     drops = dict.fromkeys(task.drops, 0)
@@ -220,7 +228,7 @@ def _draw(config: CollectConfig, index: int, searched: bool) -> Drawn:
             continue
         start, segments = found
         seed = seed_for(*_key(config), index, "pool")
-        pool = None if searched else task.pool(world, start, segments, _spec(config, seed))
+        pool = None if config.searches() else task.pool(world, start, segments, _spec(config, seed))
         stored = segments[0] if pool is None else _reference(pool, segments)
         if not replays(world, start, stored):
             drops["replay"] += 1
@@ -275,7 +283,8 @@ def _decision(
 def _provenance(task: Task, drawn: list[Drawn], pools: list[Pool]) -> dict[str, Array]:
     """How candidates were made. It points at the solution, so a decision must not see it."""
     behaviours = sorted(task.behaviours)
-    return {
+    costs = [pool.costs for pool in pools if pool.costs is not None]
+    return ({"native_cost": np.stack(costs)} if costs else {}) | {
         "centres": np.stack([entry.centres for entry in drawn]),
         "behaviour": np.array([behaviours.index(entry.behaviour) for entry in drawn], np.int64),
         "family": np.stack([_text(pool.families) for pool in pools]),

@@ -26,11 +26,12 @@ from djepa.report.shifts import gains_and_losses, looks_picture
 from djepa.rollout.execute import CollectConfig
 from djepa.studies.case_pages import case_rows
 from djepa.studies.cases import Case, CaseStudy, Design, evidence_from, share_out, split_of
-from djepa.tasks.task import Scene, get_task
+from djepa.tasks.task import Scene
+from djepa.worlds.looks import LOOK_SETS
 
 CLEAN = "clean"
 FITTED, UNSEEN = ("T", "L", "Z", "+"), ("I", "small-T", "square")
-CONDITIONS = tuple(look for look in get_task("push").looks if look != "plain")
+CONDITIONS = LOOK_SETS["looks.v1"]  # those of the stored rows; looks.v2 has the newer severities
 VOICES = ("visual", "proprio", "joint")
 OURS, FUSION, CONTROL = "D-JEPA", "fusion", "consensus + fusion"
 RECIPE = Recipe(

@@ -9,6 +9,7 @@ import numpy as np
 from djepa.pools.control import CONTROL_PROFILES, PoolSpec, pool_around
 from djepa.tasks.task import Task
 from djepa.worlds.behaviours import BEHAVIOURS, Controls, Explorer
+from djepa.worlds.looks import LOOKS
 from djepa.worlds.outline import outline
 from djepa.worlds.push import ACTION_SCALE, CANVAS, PUSHER_RADIUS, PushWorld
 from djepa.worlds.rules import RULES
@@ -20,17 +21,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from djepa.pools import Pool
-
-LOOKS = (  # those of `djepa.worlds.conditions`, which needs torch
-    "plain",
-    "clean",
-    "blur",
-    "salt-pepper",
-    "dark",
-    "block-colour",
-    "marker-colour",
-    "pusher-colour",
-)
 
 
 def _pool(world: PushWorld, start: Start, centres: Controls, spec: PoolSpec) -> Pool:

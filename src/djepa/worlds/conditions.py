@@ -16,31 +16,21 @@ import torch
 from torch import Tensor
 
 from djepa.errors import unknown_name
-from djepa.worlds.draw import Appearance, draw_push
+from djepa.worlds.draw import RGB, Appearance, draw_push
+from djepa.worlds.looks import LOOKS, PLAIN, SEVERITIES
 from djepa.worlds.shapes import Shape
 
-CONDITIONS = (
-    "clean",  # the original environment, with its fixed marker; the others start from it
-    "blur",
-    "salt-pepper",
-    "dark",
-    "block-colour",
-    "marker-colour",
-    "pusher-colour",
-)
-LOOKS = ("plain", *CONDITIONS)  # plain: without any marker, as the shipped geometries saw it
-
+# At severity 1:
 BLUR_SIGMA = 4.0  # of the Gaussian, in 1/224 of the side: the same picture at every size
 DARK_FACTOR = 0.45  # every level is multiplied by it
 NOISE_SHARE = 0.04  # of the pixels, half of them black and half white
+COLOURS: dict[str, tuple[str, RGB]] = {  # condition -> the part that changes, and its colour
+    "block-colour": ("block", (218, 150, 32)),  # amber
+    "marker-colour": ("goal", (205, 130, 250)),  # violet
+    "pusher-colour": ("pusher", (220, 20, 60)),  # crimson
+}
 
 _CLEAN = Appearance(marker="fixed")
-_APPEARANCES = {
-    "plain": Appearance(marker="none"),
-    "block-colour": replace(_CLEAN, block=(218, 150, 32)),  # amber
-    "marker-colour": replace(_CLEAN, goal=(205, 130, 250)),  # violet
-    "pusher-colour": replace(_CLEAN, pusher=(220, 20, 60)),  # crimson
-}
 # Pixels changed at a time, which bounds memory.
 _CPU_PIXELS = 1 << 18  # 3 MB of float image stay in cache; measured fastest at 112 and 224 px
 _GPU_PIXELS = 1 << 24  # 0.2 GB of float image
@@ -54,28 +44,47 @@ _ROW = 1 << 16  # a pixel's number is row * _ROW + column, whatever the size of 
 
 def draw_look(shape: Shape, states: Tensor, size: int, look: str) -> Tensor:
     """(N, 10) states -> uint8 (N, size, size, 3), on the states' device. `look` is in LOOKS."""
-    if look not in LOOKS:
+    if look not in SEVERITIES:
         raise unknown_name("look", look, LOOKS)
-    frames = draw_push(shape, states, size, appearance=_APPEARANCES.get(look, _CLEAN))
-    if look in _CHANGES:
+    return draw_condition(shape, states, size, *SEVERITIES[look])
+
+
+def draw_condition(
+    shape: Shape, states: Tensor, size: int, condition: str, severity: float
+) -> Tensor:
+    """Likewise, of a condition at any severity above 0; 1 is that of the first set of looks."""
+    frames = draw_push(shape, states, size, appearance=_appearance(condition, severity))
+    if condition in _CHANGES:
         step = max(1, (_GPU_PIXELS if states.is_cuda else _CPU_PIXELS) // size**2)
         for part, own in zip(frames.split(step), states.split(step), strict=True):
-            part.copy_(_CHANGES[look](part, own))
+            part.copy_(_CHANGES[condition](part, own, severity))
     return frames
 
 
-def blur(frames: Tensor) -> Tensor:
-    """Gaussian blur of uint8 (N, S, S, 3), edges replicated."""
-    weights = _gaussian(BLUR_SIGMA / 224 * frames.shape[1])
+def _appearance(condition: str, severity: float) -> Appearance:
+    """Colours of a condition: a new one is mixed with the part's own, per channel."""
+    if condition == PLAIN:
+        return Appearance(marker="none")
+    if condition not in COLOURS:
+        return _CLEAN
+    part, new = COLOURS[condition]
+    own = getattr(_CLEAN, part)
+    mixed = (round(a + severity * (b - a)) for a, b in zip(own, new, strict=True))
+    return replace(_CLEAN, **{part: tuple(mixed)})
+
+
+def blur(frames: Tensor, severity: float = 1.0) -> Tensor:
+    """Gaussian blur of uint8 (N, S, S, 3), edges replicated; its width grows with the severity."""
+    weights = _gaussian(severity * BLUR_SIGMA / 224 * frames.shape[1])
     return _to_levels(_smooth(_smooth(frames.float(), 1, weights), 2, weights))
 
 
-def darken(frames: Tensor) -> Tensor:
-    """Less light on uint8 frames of any shape."""
-    return _to_levels(frames.float() * DARK_FACTOR)
+def darken(frames: Tensor, severity: float = 1.0) -> Tensor:
+    """Less light on uint8 frames of any shape: levels times DARK_FACTOR to the severity."""
+    return _to_levels(frames.float() * DARK_FACTOR**severity)
 
 
-def salt_pepper(frames: Tensor, states: Tensor) -> Tensor:
+def salt_pepper(frames: Tensor, states: Tensor, severity: float = 1.0) -> Tensor:
     """Black and white pixels in uint8 (N, S, S, 3), where the states (N, 10) say.
 
     The numbers are compared as float64: a state rounded to float32 is another state here.
@@ -84,7 +93,7 @@ def salt_pepper(frames: Tensor, states: Tensor) -> Tensor:
     pixel = (place[:, None] * _ROW + place + 1) * _STEP
     chance = _mix(_key(states)[:, None, None] + pixel)
     # The upper 31 bits choose the pixels, the lowest one the colour.
-    hit = _shift(chance, 33) < round(NOISE_SHARE * (1 << 31))
+    hit = _shift(chance, 33) < round(severity * NOISE_SHARE * (1 << 31))
     level = ((chance & 1) * 255).to(torch.uint8)
     return torch.where(hit[..., None], level[..., None], frames)
 
@@ -137,8 +146,8 @@ def _shift(value: Tensor, bits: int) -> Tensor:
     return (value >> bits) & ((1 << (64 - bits)) - 1)
 
 
-_CHANGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "blur": lambda frames, states: blur(frames),
-    "dark": lambda frames, states: darken(frames),
+_CHANGES: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
+    "blur": lambda frames, states, severity: blur(frames, severity),
+    "dark": lambda frames, states, severity: darken(frames, severity),
     "salt-pepper": salt_pepper,
 }
