@@ -5,7 +5,7 @@ frames here if this is lower. Severity 1 stays if success under it reaches the a
 interval from 0 to 1 is halved towards the aim `HALVINGS` times, and of the severities tried the one
 whose success is nearest the aim is taken; of two equally near ones the larger.
 
-    python -m djepa.studies.severity runs/severity     # resumes; about 25 minutes of one core
+    python -m djepa.studies.severity runs/severity     # resumes; about 16 minutes of one core
 
 Legend: N starts, K candidates.
 """
@@ -33,7 +33,7 @@ from djepa.worlds.conditions import draw_condition
 from djepa.worlds.looks import CLEAN, CONDITIONS
 from djepa.worlds.shapes import get_shape
 
-GEOMETRY, SPLIT, STARTS, HALVINGS = "shapes-jepawm", "dev-looks", 128, 5
+GEOMETRY, SPLIT, STARTS, HALVINGS = "shapes-jepawm", "dev-looks", 128, 4
 PAPER = dict(zip(CONDITIONS, PAPER_LOOKS["native"], strict=True))
 Success = Callable[[float], float]  # severity -> native success, %
 
