@@ -140,7 +140,7 @@ def test_no_two_sequences_are_the_same() -> None:
 
 
 def test_a_search_that_can_only_repeat_itself_is_an_error() -> None:
-    with pytest.raises(DjepaError, match="the same sequence again and again"):
+    with pytest.raises(DjepaError, match="keeps drawing the same sequences"):
         CEM(4, 1, 1, 4).search(lambda a: a.sum((-2, -1)), 1, [1e9], [0])
 
 

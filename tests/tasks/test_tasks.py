@@ -17,7 +17,7 @@ from djepa.rollout.execute import CollectConfig
 from djepa.seeds import generator
 from djepa.tasks.granular import TURNS
 from djepa.tasks.task import PLAIN, TASKS, Scene, get_task
-from djepa.worlds import conditions
+from djepa.worlds.looks import LOOKS as PUSH_LOOKS
 from djepa.worlds.behaviours import drive
 from djepa.worlds.granular import VIEW, GranularWorld, as_state
 from djepa.worlds.protocol import World
@@ -200,7 +200,7 @@ def test_looks_differ_and_only_turned_ones_touch_the_controls(name: str) -> None
 
 
 def test_the_looks_of_the_push_world_are_its_conditions() -> None:
-    assert get_task("push").looks == conditions.LOOKS
+    assert get_task("push").looks == PUSH_LOOKS
 
 
 # The granular table seen from its sides.

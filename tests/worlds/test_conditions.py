@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from djepa.errors import DjepaError
 from djepa.worlds.conditions import (
-    CONDITIONS,
-    LOOKS,
     NOISE_SHARE,
     blur,
     darken,
+    draw_condition,
     draw_look,
     salt_pepper,
 )
 from djepa.worlds.draw import Appearance, draw_push
+from djepa.worlds.looks import CONDITIONS, LOOK_SETS, LOOKS, V2
 from djepa.worlds.shapes import SHAPES
 
 T = SHAPES["T"]
@@ -59,7 +59,27 @@ def test_the_names():
         "marker-colour",
         "pusher-colour",
     )
-    assert ("plain", *CONDITIONS) == LOOKS
+    assert LOOK_SETS["looks.v1"] == CONDITIONS  # those of the stored rows: they never change
+    assert [name.removesuffix(".v2") for name in LOOK_SETS["looks.v2"]] == list(CONDITIONS)
+    assert set(LOOKS) == {"plain", *CONDITIONS, *LOOK_SETS["looks.v2"]}
+
+
+@pytest.mark.parametrize("condition", CHANGED)
+def test_a_severity_of_one_is_the_first_set_and_a_small_one_is_nearly_clean(condition):
+    clean = draw_look(T, PILE, 64, "clean").int()
+    assert draw_condition(T, PILE, 64, condition, 1.0).equal(draw_look(T, PILE, 64, condition))
+    changes = [
+        (draw_condition(T, PILE, 64, condition, s).int() - clean).abs().float().mean().item()
+        for s in (1e-3, 0.3, 0.6, 1.0)
+    ]
+    assert changes == sorted(changes)
+    assert changes[0] < 0.02 * changes[-1]
+
+
+@pytest.mark.parametrize("condition", CHANGED)
+def test_the_second_set_has_the_severities_that_were_chosen(condition):
+    drawn = draw_condition(T, PILE, 64, condition, V2[condition])
+    assert drawn.equal(draw_look(T, PILE, 64, f"{condition}.v2"))
 
 
 def test_an_unknown_look_is_refused_with_the_nearest():

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Show:
-    """Draw a start: a contact sheet of every candidate's end, and an animation of a few.
+    """Draw a start: where every candidate ends, on one sheet, and an animation of a few.
 
-    With --geometry instead: what geometries believe of a few candidates, beside what happened.
+    With --geometry instead: what geometries predict for a few candidates, beside what happened.
     """
 
     bank: Annotated[Path, Positional, arg(metavar="BANK")]
@@ -24,16 +24,17 @@ class Show:
     start: int = 0
     """Start ID."""
     candidates: tuple[int, ...] = ()
-    """Candidate IDs to animate or, with geometries, to draw; by default a few that tell most."""
+    """Candidate IDs to animate or, with geometries, to draw; by default the best success,
+    the best failure and the worst candidate."""
     out: Path | None = None
     """Folder for the pictures; by default a folder beside the bank, named after it."""
     geometry: tuple[str, ...] = ()
-    """Shipped geometries by name, or folders of weights, whose beliefs to draw."""
+    """Shipped geometries by name, or folders of weights, whose predictions to draw."""
     device: str = "cpu"
     """cpu or cuda, for the geometries."""
 
     def run(self) -> int:
-        """Write the pictures and say where they are."""
+        """Write the pictures and print where they are."""
         from djepa.bank.read import Bank
         from djepa.report.sheet import show
 

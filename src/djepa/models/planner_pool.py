@@ -3,7 +3,7 @@
 Legend: N starts, S samples, H horizon, A action width, D latent.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from functools import lru_cache, partial
@@ -162,7 +162,9 @@ def proposer_of(
     try:
         weights, kind = source["weights"], source["geometry"]
         if source["search"] == RetainingProposer.search:
-            make = partial(RetainingProposer, retention=_fields(Retention, source))
+            make: Callable[..., CEMProposer | RetainingProposer] = partial(
+                RetainingProposer, retention=_fields(Retention, source)
+            )
         else:
             make = partial(CEMProposer, cem=_fields(CEM, source), spread=source["spread"])
     except (KeyError, TypeError):
@@ -197,7 +199,7 @@ def native_costs(
 
 
 def arithmetic_here(device: str = "cpu") -> str:
-    """What the last bit of a sum depends on beside its terms, as far as torch tells."""
+    """What the last bit of a sum depends on beside its terms, as far as torch reports it."""
     if device != "cpu":
         return f"torch {torch.__version__}, {torch.cuda.get_device_name(device)}"
     return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"

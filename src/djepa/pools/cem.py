@@ -2,7 +2,7 @@
 
 The cost comes from the caller and compares candidates of different populations, so it must be a
 model's own: a rank, or anything else that depends on the set, has no meaning across populations.
-Nothing recorded enters: no reference, no outcome.
+It takes no reference and no outcome.
 
 Shapes: N starts, S samples, K kept, H horizon, A action width.
 """
@@ -100,7 +100,9 @@ class _Run:
             self.actions[repeated] = self._sample(len(repeated))
             repeated = _repeated(self.actions)
         else:
-            raise DjepaError("The search draws the same sequence again and again; it is over.")
+            raise DjepaError(
+                "The search keeps drawing the same sequences: its deviation is too small."
+            )
         self.ids = np.arange(self._next, self._next + len(self.actions))
         self._next += len(self.actions)
         return self.actions
@@ -120,7 +122,7 @@ class _Run:
             self._best = (costs[top], int(self.ids[top]), self.actions[top].copy())
 
     def pool(self) -> Pool:
-        """What the search leaves to a decision."""
+        """The candidates of the finished search."""
         ids, costs, actions = self.ids, self.costs, self.actions
         families = [LAST] * len(ids)
         assert self._best is not None

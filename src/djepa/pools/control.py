@@ -1,4 +1,4 @@
-"""Pools around recorded controls, by the name of their profile: what worlds of controls share.
+"""Pools around recorded controls, by the name of their profile.
 
 Legend: H horizon, A action width, C centres.
 """

@@ -1,7 +1,7 @@
-"""Pools that do not tell where the solution is.
+"""Decoy pools: density does not show where the solution is.
 
 Perturbing one reference makes a dense cluster around the hidden solution, and a chooser that
-never looks at the goal can find it. Here the reference and its decoys all get the same cluster.
+never looks at the goal can find it. Here the reference and its decoys all have the same cluster.
 
 Shapes: C centres, K candidates, H horizon, A action width.
 """

@@ -1,7 +1,7 @@
-"""The blind chooser: picks where candidates are dense. It sees no goal and no label.
+"""The density control: chooses where candidates are dense. It sees no goal and no outcome.
 
-What it scores on a pool is what the making of the pool gives away, so it belongs beside every
-method. Shapes: N starts, K candidates, F features.
+Its success shows how far the way a pool was made points at the solution, so it is reported beside
+every method. Shapes: N starts, K candidates, F features.
 """
 
 from typing import Any

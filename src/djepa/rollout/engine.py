@@ -21,7 +21,7 @@ from djepa.errors import DjepaError, MissingExtraError, unknown_name
 
 Work = Callable[[Any], Any]
 MAX_DEATHS = 3  # workers lost without one finished item in between
-AHEAD = 2  # items queued per worker, so that none waits for the driver
+AHEAD = 2  # items queued per worker, so that no worker waits for the driver
 
 
 class Engine(Protocol):
@@ -84,7 +84,7 @@ class LocalEngine:
                     del flight[key]
                     yield key, result
         except BaseException:
-            # Nobody will take what the workers are at: do not wait for it at exit.
+            # No one reads the results of these workers any more: do not wait for them at exit.
             workers_left = list((pool._processes or {}).values())
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in workers_left:
@@ -108,7 +108,7 @@ def _follow(parent: Any) -> None:
 
 @dataclass(frozen=True)
 class RayEngine:
-    """A Ray cluster: by address, by RAY_ADDRESS, or a local one started for the occasion."""
+    """A Ray cluster: by address, by RAY_ADDRESS, or a local one that ends with the work."""
 
     address: str | None = None
     workers: int = 0
@@ -140,7 +140,7 @@ class RayEngine:
         except RayTaskError as error:
             raise error.cause from None
         except RayError as error:
-            raise DjepaError(f"Ray gave up: {error}. What was finished is kept.") from None
+            raise DjepaError(f"Ray stopped: {error}. What was finished is kept.") from None
         finally:
             if started:
                 ray.shutdown()
@@ -151,7 +151,7 @@ class RayEngine:
             return False
         address = self.address or os.environ.get("RAY_ADDRESS")
         if address:
-            _knock(address)
+            _check_address(address)
         options = {} if address else {"num_cpus": self.workers or usable_cores()}
         try:
             ray.init(
@@ -170,8 +170,8 @@ class RayEngine:
         return True
 
 
-def _knock(address: str) -> None:
-    """Ray retries a dead address for minutes; ask first whether anybody is there."""
+def _check_address(address: str) -> None:
+    """Ray retries a dead address for minutes: try a plain connection first."""
     if address in ("auto", "local"):
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -69,8 +70,9 @@ def _appearance(condition: str, severity: float) -> Appearance:
         return _CLEAN
     part, new = COLOURS[condition]
     own = getattr(_CLEAN, part)
-    mixed = (round(a + severity * (b - a)) for a, b in zip(own, new, strict=True))
-    return replace(_CLEAN, **{part: tuple(mixed)})
+    mixed = tuple(round(a + severity * (b - a)) for a, b in zip(own, new, strict=True))
+    changed: dict[str, Any] = {part: mixed}
+    return replace(_CLEAN, **changed)
 
 
 def blur(frames: Tensor, severity: float = 1.0) -> Tensor:
