@@ -136,7 +136,8 @@ def test_starts_can_be_searched_together(bank: Bank, weights: Path) -> None:
     starts, seeds = starts_of(replace(CONFIG, block=5))
     once = replace(TINY, iterations=1)
     model = load_geometry(weights)
-    together = once.search(native_costs(model, Scene(), starts), 25, [0.3, 0.3], seeds)
+    std = model.action_std.double().numpy()
+    together = once.search(native_costs(model, Scene(), starts), 25, std, seeds)
     alone = CEMProposer(weights, once).propose(Scene(), starts, seeds)
     assert [pool.hashes() for pool in together] == [pool.hashes() for pool in alone]
 

@@ -37,5 +37,5 @@ def test_a_severe_scene_of_one_is_the_look_itself() -> None:
 
 
 def test_the_study_still_compares_the_looks_of_its_stored_rows() -> None:
-    assert CONDITIONS == LOOK_SETS["looks.v1"]
+    assert LOOK_SETS["looks.v1"] == CONDITIONS
     assert PAPER["dark"] == 72.0

@@ -17,9 +17,9 @@ from djepa.rollout.execute import CollectConfig
 from djepa.seeds import generator
 from djepa.tasks.granular import TURNS
 from djepa.tasks.task import PLAIN, TASKS, Scene, get_task
-from djepa.worlds.looks import LOOKS as PUSH_LOOKS
 from djepa.worlds.behaviours import drive
 from djepa.worlds.granular import VIEW, GranularWorld, as_state
+from djepa.worlds.looks import LOOKS as PUSH_LOOKS
 from djepa.worlds.protocol import World
 
 LOOKS = [(name, look) for name in TASKS for look in get_task(name).looks]
