@@ -105,7 +105,7 @@ class CEMProposer(_CostProposer):
     ) -> None:
         """`spread`: deviation of the first population, in units of that of the training controls.
 
-        The rest as above.
+        The others as for `_CostProposer`.
         """
         if not (np.isfinite(spread) and spread > 0):
             raise DjepaError(f"The spread must be positive and finite, not {spread!r}.")
