@@ -11,8 +11,8 @@ from djepa.worlds.looks import LOOK_SETS
 STATE = torch.tensor([[[150.0, 330, 190, 160, 0.6, 0, 0, 0, 0, 0]]], dtype=torch.float64)
 
 
-def test_a_severity_of_one_stays_where_it_reaches_the_aim() -> None:
-    assert choose(lambda severity: 66.0, 66.0) == 1.0
+def test_a_condition_that_always_reaches_the_aim_stays_severe() -> None:
+    assert choose(lambda severity: 66.0, 66.0) == 1 - 0.5**HALVINGS
 
 
 @pytest.mark.parametrize("aim", [20.0, 50.0, 90.0])
@@ -22,7 +22,7 @@ def test_success_that_falls_with_severity_ends_next_to_the_aim(aim: float) -> No
 
 
 def test_of_two_severities_equally_near_the_larger_is_taken() -> None:
-    assert choose(lambda severity: 40.0 if severity > 0.3 else 60.0, 50.0) == 1.0
+    assert choose(lambda severity: 40.0 if severity > 0.3 else 60.0, 50.0) == 0.5
     assert choose(lambda severity: 30.0 if severity > 0.6 else 45.0 - severity, 50.0) == 0.0625
 
 

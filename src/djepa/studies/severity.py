@@ -1,11 +1,11 @@
 """How severe the looks of `looks.v2` are: chosen on development starts, by a rule.
 
 The aim of a condition is the native success that the paper reports under it, or that under clean
-frames here if this is lower. Severity 1 stays if success under it reaches the aim. Otherwise the
-interval from 0 to 1 is halved towards the aim `HALVINGS` times, and of the severities tried the one
-whose success is nearest the aim is taken; of two equally near ones the larger.
+frames here if this is lower. The interval of severities from 0 to 1 is halved towards the aim
+`HALVINGS` times, and of the middles tried the one whose success is nearest the aim is taken; of two
+equally near ones the larger.
 
-    python -m djepa.studies.severity runs/severity     # resumes; about 16 minutes of one core
+    python -m djepa.studies.severity runs/severity     # resumes; about 12 minutes of one core
 
 Legend: N starts, K candidates.
 """
@@ -54,10 +54,7 @@ class Severe(Scene):
 
 def choose(success: Success, aim: float) -> float:
     """The severity that the rule takes."""
-    tried = {1.0: success(1.0)}
-    if tried[1.0] >= aim:
-        return 1.0
-    low, high = 0.0, 1.0
+    tried, low, high = dict[float, float](), 0.0, 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         tried[middle] = success(middle)
