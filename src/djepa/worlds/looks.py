@@ -16,14 +16,7 @@ CONDITIONS = (
     "marker-colour",
     "pusher-colour",
 )
-V2 = {
-    "blur": 1.0,
-    "salt-pepper": 1.0,
-    "dark": 1.0,
-    "block-colour": 1.0,
-    "marker-colour": 1.0,
-    "pusher-colour": 1.0,
-}
+V2: dict[str, float] = {}
 SEVERITIES: dict[str, tuple[str, float]] = {
     PLAIN: (PLAIN, 1.0),  # without any marker, as the shipped geometries saw it
     **{name: (name, 1.0) for name in CONDITIONS},
@@ -31,5 +24,5 @@ SEVERITIES: dict[str, tuple[str, float]] = {
 }
 """Look -> its condition and severity."""
 LOOKS = tuple(SEVERITIES)
-LOOK_SETS = {"looks.v1": CONDITIONS, "looks.v2": (CLEAN, *(f"{name}.v2" for name in V2))}
+LOOK_SETS = {"looks.v1": CONDITIONS}
 """What the appearance study compares: seven looks, in the paper's order."""
