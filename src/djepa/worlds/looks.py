@@ -1,9 +1,9 @@
 """Names of the appearance conditions of the push world, and how severe each is. Needs no torch.
 
 A look is a condition at a severity: 0 would be clean, 1 is the severity of the first set. The
-stored rows of the appearance study were made with `looks.v1`. The severities of `looks.v2` were
-chosen on development starts by a rule (docs/other-worlds.md, "Severities of the looks");
-`python -m djepa.studies.severity` finds them again.
+stored rows of the appearance study were made with `looks.v1`. The severities of `looks.v2` are
+chosen on development starts by a rule (docs/other-worlds.md, "Severities of the looks"):
+`python -m djepa.studies.severity` finds them, and `V2` takes all six.
 """
 
 PLAIN, CLEAN = "plain", "clean"
@@ -25,4 +25,6 @@ SEVERITIES: dict[str, tuple[str, float]] = {
 """Look -> its condition and severity."""
 LOOKS = tuple(SEVERITIES)
 LOOK_SETS = {"looks.v1": CONDITIONS}
+if V2:
+    LOOK_SETS["looks.v2"] = (CLEAN, *(f"{name}.v2" for name in CONDITIONS[1:]))
 """What the appearance study compares: seven looks, in the paper's order."""
