@@ -13,6 +13,7 @@ from djepa.cli.check import Check
 from djepa.cli.collect import Collect
 from djepa.cli.compare import Compare
 from djepa.cli.console import errors, fail, out, prepare_output
+from djepa.cli.convert import Convert
 from djepa.cli.decide import Decide, Export
 from djepa.cli.fit import FitAlignment
 from djepa.cli.info import Info
@@ -41,6 +42,7 @@ Command = (
     | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Decide, tyro.conf.subcommand("decide")]
     | Annotated[Export, tyro.conf.subcommand("export")]
+    | Annotated[Convert, tyro.conf.subcommand("convert")]
     | Annotated[RunStudy, tyro.conf.subcommand("study")]
     | Annotated[Bench, tyro.conf.subcommand("bench")]
     | Annotated[Weights, tyro.conf.subcommand("weights")]
@@ -60,6 +62,7 @@ NAMES = (
     "compare",
     "decide",
     "export",
+    "convert",
     "study",
     "bench",
     "weights",

@@ -1,0 +1,119 @@
+"""What the controls are fitted on: the starts of plasticity, and the latents execution led to.
+
+Prediction error is the mean squared error of predicted against realised latents, over all
+candidates and blocks; the decision loss is the part of Eq. plastic that reads outcomes,
+
+    L_decision = L_success + λ_B L_boundary.
+
+Calibration starts choose among checkpoints, the unchanged model included: the most successes of the
+chosen candidates, then the smaller prediction error, then the earlier one.
+
+Legend: N starts, K candidates, B blocks of five controls, D latent.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from djepa.align.outcomes import Outcomes
+from djepa.align.plastic import Ends, PlasticLoss, grown_tail, latent_change
+from djepa.align.plastic_fit import Checkpoint, Encoded, PlasticConfig, futures_of, pools_of
+from djepa.errors import DjepaError
+from djepa.evidence.evidence import disjoint
+from djepa.evidence.ranks import best, check_pools
+from djepa.models.lewm import LeWM
+
+
+class Supervised(NamedTuple):
+    """Starts, what their candidates reached, and the latents they went through."""
+
+    starts: Encoded
+    outcomes: Outcomes
+    realised: Tensor  # (N, K, B, D), see dynamics.realised
+
+    def rows(self, chosen: Tensor) -> "Supervised":
+        """Some of these starts."""
+        outcomes = self.outcomes.rows(chosen)
+        return Supervised(self.starts.rows(chosen), outcomes, self.realised[chosen])
+
+
+class Lesson(NamedTuple):
+    """A batch, as a control learns from it or is judged on it."""
+
+    starts: Encoded
+    success: Tensor  # (N, K) bool
+    observed: Tensor  # (N, K) bool
+    realised: Tensor  # (N, K, B, D)
+    frozen: Tensor  # (N, K, B, D) futures of the unchanged model
+    tail: Tensor  # (N, K) bool: candidates of the decision boundary, by the unchanged model
+
+    def rows(self, chosen: Tensor) -> "Lesson":
+        """Some of these starts."""
+        return Lesson(self.starts.rows(chosen), *(x[chosen] for x in self[1:]))
+
+
+def lessons(
+    model: LeWM, fitting: Supervised, calibration: Supervised, config: PlasticConfig
+) -> tuple[Lesson, Lesson]:
+    """Fitting starts of both outcome classes, and all calibration starts."""
+    for given in (fitting, calibration):
+        given.outcomes.check(pools_of(given.starts))
+    disjoint(fitting=pools_of(fitting.starts), calibration=pools_of(calibration.starts))
+    if not len(calibration.starts):
+        raise DjepaError("There are no calibration starts to choose a checkpoint on.")
+    rows = fitting.outcomes.mixed.nonzero().flatten()
+    if not len(rows):
+        raise DjepaError(
+            "Every fitting start has outcomes of one class only: there is nothing to learn. "
+            "Collect more starts, or pools with both successes and failures."
+        )
+    return lesson(model, fitting.rows(rows), config), lesson(model, calibration, config)
+
+
+def lesson(model: LeWM, given: Supervised, config: PlasticConfig) -> Lesson:
+    """The unchanged model's futures and the tails by its costs, computed once."""
+    starts, outcomes, realised = given
+    frozen = futures(model, starts, config.batch)
+    cost = model.native_cost(frozen, starts.goal)
+    check_pools(starts.ids, **{"native cost": cost})
+    if realised.shape != frozen.shape:
+        raise DjepaError(
+            f"Realised latents are {tuple(realised.shape)}, futures {tuple(frozen.shape)}."
+        )
+    success, observed = (x.to(starts.ids.device) for x in (outcomes.success, outcomes.observed))
+    tail = grown_tail(cost, starts.ids, success, observed, config.tail)
+    return Lesson(starts, success, observed, realised, frozen, tail)
+
+
+@torch.no_grad()
+def futures(model: LeWM, starts: Encoded, batch: int) -> Tensor:
+    """(N, K, B, D), `batch` starts at a time."""
+    parts = torch.arange(len(starts)).split(batch)
+    return torch.cat([futures_of(model, starts.rows(at)) for at in parts])
+
+
+def decision_loss(loss: PlasticLoss, model: LeWM, predicted: Tensor, given: Lesson) -> Tensor:
+    """L_decision of (N, K, B, D) futures; nothing in it asks to stay near the unchanged model."""
+    cost = model.native_cost(predicted, given.starts.goal)
+    ends = Ends(predicted[:, :, -1], cost)
+    outcomes = replace(loss, rank=0.0, latent=0.0)
+    return outcomes(ends, ends, given.success, given.observed, given.tail).total
+
+
+def judged(
+    model: LeWM, exam: Lesson, predicted: Tensor, rate: float, update: int, loss: float | None
+) -> Checkpoint:
+    """Successes of the lowest native cost among observed candidates, and the prediction error."""
+    cost = model.native_cost(predicted, exam.starts.goal).double()
+    at = best(cost.masked_fill(~exam.observed, torch.inf), exam.starts.ids)
+    hits = int(exam.success.gather(1, at[:, None]).sum())
+    change = latent_change(predicted[:, :, -1], exam.frozen[:, :, -1]).mean()
+    error = (predicted - exam.realised).square().mean()
+    return Checkpoint(rate, update, loss, hits, float(change), float(error))
+
+
+def merit(checkpoint: Checkpoint) -> tuple[int, float, int]:
+    """The larger the better."""
+    return checkpoint.successes, -(checkpoint.error or 0.0), -checkpoint.update

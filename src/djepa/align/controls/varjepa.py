@@ -1,0 +1,149 @@
+"""Var-JEPA: the trajectory code learns to rebuild what execution showed, and to decide.
+
+    L = mean |z̃(u_q) - z|² + β KL(q ‖ p) + λ_D L_decision(z̃(μ_p))      u_q ~ q(u | h, z)
+
+(App. A; after Gögl and Yau, ICML 2026.) Inference takes u = μ_p, so the decision loss is that of
+what will be decided. The paper gives neither widths nor β nor λ_D: see docs/controls.md. Its
+Table 1: 80.08 % on PushT, 75.00 % on Reacher, 62.50 % on the earlier 32 starts.
+
+Legend: N starts, K candidates, B blocks of five controls, D latent, U width of the code.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from djepa.align.controls.lessons import Lesson, Supervised, decision_loss, judged, lessons, merit
+from djepa.align.controls.trajectory import TrajectoryCode, divergence, known_of, prior_futures
+from djepa.align.plastic import Patch, base_hash
+from djepa.align.plastic_fit import PlasticConfig, Report, Trial
+from djepa.errors import DjepaError
+from djepa.models.lewm import LeWM
+from djepa.seeds import generator, seed_for
+
+
+@dataclass(frozen=True)
+class VarConfig:
+    """How the residual is made and fitted; what plasticity has too is plasticity's."""
+
+    fit: PlasticConfig = field(default_factory=lambda: PlasticConfig(rates=(1e-4, 1e-3)))
+    code: int = 16  # U
+    hidden: int = 256
+    divergence: float = 0.01  # β
+    decision: float = 0.1  # λ_D
+
+
+class Losses(NamedTuple):
+    """Of one batch."""
+
+    decision: Tensor  # λ_D L_decision
+    auxiliary: Tensor  # reconstruction + β KL
+
+
+Combine = Callable[[Losses, Sequence[nn.Parameter]], Tensor]
+
+
+def fit_varjepa(
+    model: LeWM,
+    fitting: Supervised,
+    calibration: Supervised,
+    config: VarConfig | None = None,
+    report: Report = lambda checkpoint: None,
+) -> Patch:
+    """Descend on the sum of the three losses."""
+    given = (model, fitting, calibration, config or VarConfig())
+    return fit_residual("Var-JEPA", lambda of, _: of.decision + of.auxiliary, *given, report)
+
+
+def fit_residual(
+    control: str,
+    combine: Combine,
+    model: LeWM,
+    fitting: Supervised,
+    calibration: Supervised,
+    c: VarConfig,
+    report: Report,
+) -> Patch:
+    """The code of the best checkpoint over the rates; `combine` makes one loss of the two parts."""
+    taught, exam = lessons(model, fitting, calibration, c.fit)
+    inputs = known_of(model, exam.starts, exam.frozen).shape[-1]
+    blocks, latent = exam.frozen.shape[2:]
+    trials: list[Trial] = []
+    for rate in sorted(c.fit.rates):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed_for("trajectory code", c.fit.seed) % 2**31)
+            code = TrajectoryCode(inputs, (blocks, latent), c.code, c.hidden)
+        code.to(exam.frozen.device)
+        for trial in _descend(code, model, taught, exam, combine, rate, c):
+            trials.append(trial)
+            report(trial[0])
+    chosen, tensors = max(trials, key=lambda trial: merit(trial[0]))
+    card = {
+        "control": control,
+        "config": asdict(c),
+        "shape": [blocks, latent],
+        "inputs": inputs,
+        "starts": len(taught.starts),
+        "skipped": len(fitting.starts) - len(taught.starts),  # of one class
+        "chosen": chosen._asdict(),
+        "checkpoints": [checkpoint._asdict() for checkpoint, _ in trials],
+    }
+    return Patch(model.name, base_hash(model), tensors, card)
+
+
+def losses_of(
+    code: TrajectoryCode, model: LeWM, batch: Lesson, noise: Tensor, c: VarConfig
+) -> Losses:
+    """Both parts of L; `noise` (N, K, U) draws u_q."""
+    known = known_of(model, batch.starts, batch.frozen)
+    prior, posterior = code.prior(known), code.posterior(known, batch.realised)
+    rebuilt = batch.frozen + code.residual(known, posterior.at(noise))
+    error = (rebuilt - batch.realised).square().mean()
+    decided = batch.frozen + code.residual(known, prior.mean)
+    decision = decision_loss(c.fit.loss, model, decided, batch)
+    apart = divergence(posterior, prior).mean()
+    return Losses(c.decision * decision, error + c.divergence * apart)
+
+
+def _descend(
+    code: TrajectoryCode,
+    model: LeWM,
+    taught: Lesson,
+    exam: Lesson,
+    combine: Combine,
+    rate: float,
+    c: VarConfig,
+) -> Iterator[Trial]:
+    """Checkpoints along one descent; the first changes nothing."""
+    f, parameters = c.fit, list(code.parameters())
+
+    def trial(update: int, loss: float | None) -> Trial:
+        after = prior_futures(model, code, exam.starts, exam.frozen)
+        kept = {name: t.detach().clone() for name, t in code.state_dict().items()}
+        return judged(model, exam, after, rate, update, loss), kept
+
+    yield trial(0, None)
+    step = torch.optim.AdamW(parameters, rate, weight_decay=f.decay)
+    for update in range(1, f.updates + 1):
+        batch, noise = _batch(taught, update, c)
+        loss = combine(losses_of(code, model, batch, noise, c), parameters)
+        step.zero_grad()
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(parameters, f.clip)
+        if not norm.isfinite():
+            raise DjepaError(f"The gradient of update {update} is not finite.")
+        step.step()
+        if update % f.every == 0 or update == f.updates:
+            yield trial(update, loss.item())
+
+
+def _batch(taught: Lesson, update: int, c: VarConfig) -> tuple[Lesson, Tensor]:
+    """The same starts and the same noise at the same update, whatever the rate."""
+    rng, N, K = generator("residual", c.fit.seed, update), *taught.success.shape
+    rows = rng.choice(N, min(c.fit.batch, N), replace=False)
+    noise = rng.standard_normal((len(rows), K, c.code), dtype=np.float32)
+    return taught.rows(torch.from_numpy(rows)), torch.from_numpy(noise).to(taught.frozen.device)
