@@ -189,13 +189,11 @@ def to_parts(profile: Profile, sizes: LeWMConfig = PAPER) -> Parts:
     """Both geometries, the alignment and, for Reacher, the transport head of a whole model."""
     if profile.name not in PLANNERS:
         raise DjepaError(f"'{profile.name}' is not a whole model: {', '.join(PLANNERS)} are.")
-    settings = _settings(profile)
-    models: dict[str, LeWM] = {"lewm": LeWM(sizes), "tdjepa": TDJEPA(sizes)}
+    settings, reacher = _settings(profile), profile.name == REACHER_WORLD
+    planning = PlanningCost(blend=0.0, terminal=0.3, context=3) if reacher else None
+    models: dict[str, LeWM] = {"lewm": LeWM(sizes), "tdjepa": TDJEPA(sizes, planning=planning)}
     for name, model in models.items():
         _fill_geometry(model, _under(profile.tensors, f"{name}."), settings, profile.name)
-    reacher = profile.name == REACHER_WORLD
-    if reacher:
-        models["tdjepa"].planning = PlanningCost(blend=0.0, terminal=0.3, context=3)
     return Parts(models, to_alignment(profile), to_transport(profile) if reacher else None)
 
 

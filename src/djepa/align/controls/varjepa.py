@@ -33,7 +33,7 @@ class VarConfig:
     fit: PlasticConfig = field(default_factory=lambda: PlasticConfig(rates=(1e-4, 1e-3)))
     code: int = 16  # U
     hidden: int = 256
-    divergence: float = 0.01  # β
+    divergence: float = 0.1  # β
     decision: float = 0.1  # λ_D
 
 
