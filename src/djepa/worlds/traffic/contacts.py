@@ -1,0 +1,154 @@
+"""Collisions and near collisions of executed candidates with traffic that does not react.
+
+A track is excused for good at its first contact that is not the ego's fault (for time to collision:
+that is no failure). So the first contact of a candidate with a track decides, and all candidates
+and tracks are tested at once.
+
+Legend: K candidates, 41 executed states each, T tracks, E contacts.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from djepa.worlds.traffic.plane import (
+    Array,
+    Mask,
+    boxes_meet,
+    corners,
+    segment_meets_box,
+    unit,
+    wrap,
+)
+from djepa.worlds.traffic.scene import (
+    DT,
+    EGO_SIZE,
+    H,
+    Kind,
+    Scene,
+    V,
+    X,
+    Y,
+    ego_centre,
+    ego_corners,
+)
+
+STANDING, TTC_STANDING = 0.05, 0.005  # m/s
+NOW, OFFSETS = (0,), (0, 3, 6, 9)  # steps that collision and time to collision look ahead
+AHEAD, BEHIND = np.deg2rad(30), np.deg2rad(150)
+SAMPLE = 5  # steps between the samples of traffic that count: 2 Hz
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Areas:
+    """Where the ego car is, (K, 41) each."""
+
+    several_lanes: Mask
+    off_road: Mask
+    off_route: Mask
+    intersection: Mask
+
+
+def at_two_hertz(states: Array) -> Array:
+    """(T, 51, 4) -> (T, 51, 4): every fifth row counts, the rows between are interpolated.
+
+    A track exists from its first to its last sample; one with a single sample stands there always.
+    """
+    result = np.full(states.shape, np.nan)
+    samples = np.arange(0, states.shape[1], SAMPLE)
+    for row, track in zip(result, states, strict=True):
+        seen = samples[np.isfinite(track[samples]).all(1)]
+        if len(seen) == 1:
+            row[:] = track[seen[0]]
+        elif len(seen):
+            inner = np.arange(seen[0], seen[-1] + 1)
+            columns = (track[seen, 0], track[seen, 1], np.unwrap(track[seen, 2]), track[seen, 3])
+            row[inner] = np.stack([np.interp(inner, seen, c) for c in columns], 1)
+    return result
+
+
+def collisions(scene: Scene, traffic: Array, states: Array, areas: Areas) -> tuple[Array, Array]:
+    """NC and TTC, (K,) each, of (K, 41, 6) states in (T, 51, 4) traffic."""
+    nc, ttc = np.ones(len(states)), np.ones(len(states))
+    near = _near(traffic, states, scene.size)
+    boxes, size, kind = traffic[near], scene.size[near], scene.kind[near]
+    shape = corners(boxes[..., :2], boxes[..., H], size[:, None])  # (n, 51, 4, 2)
+    k, t, _, j = _contacts(states, boxes, shape, size, NOW)
+    at_fault = _at_fault(states, boxes, shape, kind, areas, k, t, j)
+    cost = np.where(kind[j] == Kind.STATIC, 0.5, 0.0)
+    np.minimum.at(nc, k[at_fault], cost[at_fault])
+    excused = np.zeros((len(states), len(near)), bool)
+    excused[k[~at_fault], j[~at_fault]] = True
+
+    moving = states[..., V] >= TTC_STANDING
+    k, t, o, j = _contacts(states, boxes, shape, size, OFFSETS, moving, ~excused)
+    bearing = _bearing(states[k, t], boxes[j, t + o])
+    loose = (areas.several_lanes | areas.off_road | areas.intersection)[k, t]
+    ttc[k[(bearing < AHEAD) | (loose & (bearing <= BEHIND))]] = 0.0
+    return nc, ttc
+
+
+def _near(traffic: Array, states: Array, size: Array) -> Rows:
+    """Rows of tracks that may come near any candidate at all."""
+    if not len(traffic):
+        return np.zeros(0, np.intp)
+    ego = states[..., :2].reshape(-1, 2)
+    reach = np.hypot(*size.T)[:, None, None] / 2 + 10 + np.abs(states[..., V]).max()
+    xy = traffic[..., :2]
+    low, high = ego.min(0) - reach, ego.max(0) + reach
+    return np.flatnonzero(((xy > low) & (xy < high)).all(2).any(1))
+
+
+def _contacts(
+    states: Array,
+    boxes: Array,
+    shape: Array,
+    size: Array,
+    offsets: tuple[int, ...],
+    moving: Mask | None = None,
+    counted: Mask | None = None,
+) -> tuple[Rows, Rows, Rows, Rows]:
+    """First contacts (E,): candidate k, step t, offset o, track j.
+
+    The ego box at t + o is the one at t moved along its heading at its speed.
+    """
+    steps, ahead = np.arange(states.shape[1]), np.array(offsets)
+    shift = unit(states[..., H])[:, :, None] * (states[..., V, None] * ahead * DT)[..., None]
+    ego = ego_centre(states)[:, :, None] + shift  # (K, 41, O, 2)
+    others = boxes[:, steps[:, None] + ahead, :2]  # (n, 41, O, 2)
+    reach = (np.hypot(*EGO_SIZE) + np.hypot(*size.T)) / 2
+    x, y = (np.moveaxis(others[..., i], 0, -1) - ego[..., i, None] for i in (0, 1))
+    close = x * x + y * y <= reach**2  # (K, 41, O, n); a track that is not there is NaN: False
+    if moving is not None and counted is not None:
+        close &= moving[:, :, None, None] & counted[:, None, None]
+    k, t, i, j = np.nonzero(close)
+    o = ahead[i]
+    car = ego_corners(states)[k, t] + shift[k, t, i][:, None]
+    met = boxes_meet(car, shape[j, t + o])
+    k, t, o, j = k[met], t[met], o[met], j[met]
+    # np.nonzero goes through time in order, so the first row of a pair is its first contact.
+    _, first = np.unique(k * len(boxes) + j, return_index=True)
+    return k[first], t[first], o[first], j[first]
+
+
+def _at_fault(
+    states: Array, boxes: Array, shape: Array, kind: NDArray[np.int64], areas: Areas, *at: Rows
+) -> Mask:
+    """(E,): is the ego to blame for the contact of candidate k with track j at step t?"""
+    k, t, j = at
+    ego, track = states[k, t], boxes[j, t]
+    seen = np.isfinite(boxes[..., V]).argmax(1)
+    standing = (kind == Kind.STATIC) | (boxes[np.arange(len(boxes)), seen, V] <= STANDING)
+    rear = _bearing(ego, track) > BEHIND
+    bumper = ego_corners(ego)
+    front = segment_meets_box(bumper[:, 0], bumper[:, 3], shape[j, t])
+    beside = (areas.several_lanes | areas.off_road)[k, t]
+    return (ego[:, V] > STANDING) & (standing[j] | (~rear & (front | beside)))
+
+
+def _bearing(ego: Array, track: Array) -> Array:
+    """(E,) angle in [0, π] between the ego's heading and the way from its rear axle to the track."""
+    way = np.arctan2(track[:, Y] - ego[:, Y], track[:, X] - ego[:, X])
+    return np.abs(wrap(way - ego[:, H]))

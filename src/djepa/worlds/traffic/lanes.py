@@ -1,0 +1,87 @@
+"""Lanes made from what maps give: two bounds, or a centre line and a width."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from djepa.errors import DjepaError
+from djepa.worlds.traffic.plane import Array, inside, lengths, spaced, unit
+from djepa.worlds.traffic.scene import Lane
+
+SHOULDER = 0.5  # m added to a lane's sides where a map has no drivable area of its own
+MOST_POINTS = 100_000
+
+
+def lane_between(
+    left: Array,
+    right: Array,
+    following: tuple[int, ...] = (),
+    beside: tuple[int, ...] = (),
+    intersection: bool = False,
+    limit: float = float("nan"),
+) -> Lane:
+    """A lane between two bounds, each drawn in the driving direction."""
+    if len(left) < 2 or len(right) < 2:
+        raise DjepaError("a lane's bound has fewer than two points")
+    count = max(len(left), len(right))
+    if len(left) != len(right):
+        left, right = (evenly(bound, count) for bound in (left, right))
+    polygon = np.concatenate([left, right[::-1]])
+    return Lane(polygon, (left + right) / 2, following, beside, intersection, limit)
+
+
+def evenly(line: Array, count: int) -> Array:
+    """The same line with `count` points, evenly spaced."""
+    far = lengths(line)
+    s = np.linspace(0, far[-1], count)
+    return np.stack([np.interp(s, far, line[:, 0]), np.interp(s, far, line[:, 1])], -1)
+
+
+def ribbon(centre: Array, width: float) -> tuple[Array, Array]:
+    """(P, 2) centre line -> its left and right bounds."""
+    step = np.gradient(centre, axis=0)
+    aside = unit(np.arctan2(step[:, 1], step[:, 0]) + np.pi / 2) * width / 2
+    return centre + aside, centre - aside
+
+
+def widened(lanes: Sequence[Lane], by: float = SHOULDER) -> tuple[Array, ...]:
+    """Polygons of the lanes, `by` wider on both sides and at lanes' ends.
+
+    Also closes the slivers between lanes whose bounds do not quite agree.
+    """
+    areas = []
+    for lane in lanes:
+        half = len(lane.polygon) // 2
+        if len(lane.polygon) != 2 * half:
+            areas.append(lane.polygon)
+            continue
+        left, right = lane.polygon[:half], lane.polygon[half:][::-1]
+        out = left - right
+        out = by * out / np.maximum(np.hypot(*out.T), 1e-6)[:, None]
+        left, right = (_longer(bound, by) for bound in (left + out, right - out))
+        areas.append(np.concatenate([left, right[::-1]]))
+    return tuple(areas)
+
+
+def _longer(bound: Array, by: float) -> Array:
+    ends = []
+    for first, second in ((bound[0], bound[1]), (bound[-1], bound[-2])):
+        away = first - second
+        ends.append(first + by * away / max(float(np.hypot(*away)), 1e-6))
+    return np.concatenate([[ends[0]], bound, [ends[1]]])
+
+
+def mark_crossings(lanes: Sequence[Lane]) -> tuple[Lane, ...]:
+    """Lanes that share ground with a lane that is neither beside, before nor after them."""
+    marked = []
+    for i, lane in enumerate(lanes):
+        inner = spaced(lane.centre, 2.0)[1:-1]
+        related = {i, *lane.next, *lane.beside}
+        shared = any(
+            inside(inner, other.polygon).any()
+            for j, other in enumerate(lanes)
+            if j not in related and i not in other.next
+        )
+        marked.append(replace(lane, intersection=lane.intersection or shared))
+    return tuple(marked)

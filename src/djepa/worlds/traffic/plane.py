@@ -1,0 +1,147 @@
+"""Boxes, polygons and lines in the plane, many at once.
+
+Legend: N points, P corners of a polygon or points of a line, L polygons.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+def wrap(angle: Array) -> Array:
+    """The same angle in [-π, π)."""
+    return (angle + np.pi) % (2 * np.pi) - np.pi
+
+
+def unit(heading: Array) -> Array:
+    """(...) headings -> (..., 2) unit vectors."""
+    return np.stack([np.cos(heading), np.sin(heading)], -1)
+
+
+def cross(a: Array, b: Array) -> Array:
+    """(..., 2), (..., 2) -> (...) a_x b_y - a_y b_x."""
+    return a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0]
+
+
+def to_world(origin: Array, poses: Array) -> Array:
+    """(..., 3) poses (x, y, heading) in the frame of `origin` (..., 3) -> in the world's frame."""
+    x0, y0, h0 = np.moveaxis(origin, -1, 0)
+    x, y, h = np.moveaxis(poses, -1, 0)
+    c, s = np.cos(h0), np.sin(h0)
+    return np.stack([x0 + c * x - s * y, y0 + s * x + c * y, h0 + h], -1)
+
+
+def to_frame(origin: Array, poses: Array) -> Array:
+    """The inverse of `to_world`; headings in [-π, π)."""
+    x0, y0, h0 = np.moveaxis(origin, -1, 0)
+    c, s = np.cos(h0), np.sin(h0)
+    x, y = poses[..., 0] - x0, poses[..., 1] - y0
+    return np.stack([c * x + s * y, c * y - s * x, wrap(poses[..., 2] - h0)], -1)
+
+
+def corners(centre: Array, heading: Array, size: Array) -> Array:
+    """(..., 2) centres, (...) headings, (..., 2) length and width -> (..., 4, 2): FL, RL, RR, FR."""
+    ahead = unit(heading) * size[..., :1] / 2
+    aside = unit(heading + np.pi / 2) * size[..., 1:] / 2
+    return np.stack(
+        [centre + ahead + aside, centre - ahead + aside, centre - ahead - aside, centre + ahead - aside],
+        -2,
+    )
+
+
+def boxes_meet(a: Array, b: Array) -> Mask:
+    """(..., 4, 2) corners of two boxes -> (...): do they share a point? Touching counts.
+
+    Two convex shapes are apart exactly if they are apart along a normal of one of their sides.
+    """
+    a, b = np.broadcast_arrays(a, b)
+    apart = np.zeros(a.shape[:-2], bool)
+    for box in (a, b):
+        side = box[..., 2, :] - box[..., 1, :]  # the rear; the other side is at right angles to it
+        for axis in (side, np.stack([-side[..., 1], side[..., 0]], -1)):
+            pa, pb = ((x * axis[..., None, :]).sum(-1) for x in (a, b))
+            apart |= (pa.min(-1) > pb.max(-1)) | (pb.min(-1) > pa.max(-1))
+    return ~apart
+
+
+def segment_meets_box(start: Array, end: Array, box: Array) -> Mask:
+    """(..., 2), (..., 2), (..., 4, 2) -> (...): a segment is a box without width."""
+    return boxes_meet(np.stack([start, start, end, end], -2), box)
+
+
+def inside(points: Array, polygon: Array) -> Mask:
+    """(N, 2), (P, 2) -> (N,): the number of sides to the right of the point is odd."""
+    result = np.zeros(len(points), bool)
+    low, high = polygon.min(0), polygon.max(0)
+    near = np.flatnonzero(((points >= low) & (points <= high)).all(1))
+    if not len(near):
+        return result
+    x, y = points[near].T
+    a, b = polygon, np.roll(polygon, -1, 0)
+    seen = (np.minimum(a[:, 1], b[:, 1]) <= y.max()) & (np.maximum(a[:, 1], b[:, 1]) > y.min())
+    a, b = a[seen & (a[:, 1] != b[:, 1])], b[seen & (a[:, 1] != b[:, 1])]
+    odd = np.zeros(len(near), bool)
+    slope = (b[:, 0] - a[:, 0]) / (b[:, 1] - a[:, 1])
+    for (ax, ay), (_, by), m in zip(a, b, slope, strict=True):
+        odd ^= ((ay > y) != (by > y)) & (x < ax + m * (y - ay))
+    result[near] = odd
+    return result
+
+
+def inside_each(points: Array, polygons: Sequence[Array]) -> Mask:
+    """(..., 2), L polygons -> (..., L)."""
+    flat = np.ascontiguousarray(points.reshape(-1, 2))
+    found = np.zeros((len(flat), len(polygons)), bool)
+    for i, polygon in enumerate(polygons):
+        found[:, i] = inside(flat, polygon)
+    return found.reshape(*points.shape[:-1], len(polygons))
+
+
+def lengths(line: Array) -> Array:
+    """(P, 2) -> (P,) distance along the line."""
+    steps = np.hypot(*np.diff(line, axis=0).T)
+    return np.concatenate([[0.0], np.cumsum(steps)])
+
+
+def project(points: Array, line: Array) -> tuple[Array, Array]:
+    """(..., 2) points, (P, 2) line -> distance along it of the nearest point, signed offset (left +).
+
+    The nearest point lies on the line: beyond an end it is that end.
+    """
+    flat = points.reshape(-1, 2)
+    start, step = line[:-1], np.diff(line, axis=0)
+    square = np.maximum((step**2).sum(1), 1e-12)
+    away = flat[:, None] - start  # (N, P - 1, 2)
+    share = np.clip((away * step).sum(2) / square, 0, 1)
+    gap = away - share[..., None] * step
+    best = (gap**2).sum(2).argmin(1)
+    rows = np.arange(len(flat))
+    along = lengths(line)[best] + share[rows, best] * np.sqrt(square[best])
+    side = np.sign(cross(step[best], away[rows, best]))
+    offset = side * np.hypot(*gap[rows, best].T)
+    return along.reshape(points.shape[:-1]), offset.reshape(points.shape[:-1])
+
+
+def along_line(line: Array, s: Array, offset: Array | float = 0.0) -> Array:
+    """(P, 2) line, (...) distances, offsets to the left -> (..., 3) poses; straight on past an end."""
+    far = lengths(line)
+    step = np.diff(line, axis=0)
+    turn = np.unwrap(np.arctan2(step[:, 1], step[:, 0]))
+    middle = (far[:-1] + far[1:]) / 2
+    heading = np.interp(s, middle, turn)
+    x, y = np.interp(s, far, line[:, 0]), np.interp(s, far, line[:, 1])
+    past = np.where(s > far[-1], s - far[-1], np.minimum(s, 0.0))
+    x = x + past * np.cos(heading) - offset * np.sin(heading)
+    y = y + past * np.sin(heading) + offset * np.cos(heading)
+    return np.stack([x, y, heading], -1)
+
+
+def spaced(line: Array, step: float) -> Array:
+    """The same line with points about `step` apart."""
+    far = lengths(line)
+    s = np.linspace(0, far[-1], max(2, round(far[-1] / step) + 1))
+    return np.stack([np.interp(s, far, line[:, 0]), np.interp(s, far, line[:, 1])], -1)

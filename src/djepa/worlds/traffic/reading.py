@@ -1,0 +1,79 @@
+"""What all readers share: a file that cannot be read is refused by name."""
+
+import struct
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from xml.etree.ElementTree import ParseError
+
+import numpy as np
+
+from djepa.errors import DjepaError, MissingExtraError
+from djepa.worlds.traffic.plane import Array
+from djepa.worlds.traffic.scene import DT, Kind
+
+MOST_BYTES = 256 << 20  # of any file, and of what it unpacks to
+KINDS = {
+    "pedestrian": Kind.PEDESTRIAN,
+    "stroller": Kind.PEDESTRIAN,
+    "wheelchair": Kind.PEDESTRIAN,
+    "bicycle": Kind.BICYCLE,
+    "bicyclist": Kind.BICYCLE,
+    "cyclist": Kind.BICYCLE,
+    "wheeled_rider": Kind.BICYCLE,
+    "bollard": Kind.STATIC,
+    "construction_cone": Kind.STATIC,
+    "construction_barrel": Kind.STATIC,
+    "constructionzone": Kind.STATIC,
+    "roadboundary": Kind.STATIC,
+    "sign": Kind.STATIC,
+    "stop_sign": Kind.STATIC,
+    "mobile_pedestrian_crossing_sign": Kind.STATIC,
+    "traffic_cone": Kind.STATIC,
+    "traffic_barrier": Kind.STATIC,
+    "message_board_trailer": Kind.STATIC,
+}  # every other word is a vehicle
+BROKEN = (
+    KeyError,
+    IndexError,
+    TypeError,
+    AttributeError,
+    ValueError,
+    OverflowError,
+    EOFError,
+    MemoryError,
+    RecursionError,
+    ImportError,
+    struct.error,
+    zipfile.BadZipFile,
+    ParseError,
+    OSError,
+)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn whatever a damaged or hostile file does into one error that names it."""
+    try:
+        if path.is_file() and path.stat().st_size > MOST_BYTES:
+            raise DjepaError(f"it is larger than {MOST_BYTES >> 20} MiB")
+        yield
+    except MissingExtraError:
+        raise
+    except DjepaError as error:
+        raise DjepaError(f"Cannot read traffic from {path}: {error}.") from None
+    except BROKEN as error:
+        what = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise DjepaError(f"Cannot read traffic from {path}: {what}.") from None
+
+
+def speeds(xy: Array) -> Array:
+    """(S, 2) positions at 10 Hz, NaN where not seen -> (S,) speeds by central differences."""
+    speed = np.zeros(len(xy))
+    seen = np.flatnonzero(np.isfinite(xy).all(1))
+    if len(seen) > 1:
+        moved = np.gradient(xy[seen], seen * DT, axis=0)
+        speed[seen] = np.hypot(*moved.T)
+    speed[np.isnan(xy).any(1)] = np.nan
+    return speed
