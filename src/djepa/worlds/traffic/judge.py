@@ -107,10 +107,11 @@ def find_areas(scene: Scene, states: Array) -> Areas:
     lanes = inside_each(points, [lane.polygon for lane in scene.lanes])  # (K, 41, 6, L)
     touched = lanes[..., :4, :]
     several = (touched.any(-2).sum(-1) > 1) & ~touched.all(-2).any(-1)
-    on_road = inside_each(points[..., :4, :], scene.drivable).any(-1).all(-1)
+    on_road = touched.any(-1)  # a lane is drivable; the other areas are asked only where none is
+    on_road[~on_road] = inside_each(points[..., :4, :][~on_road], scene.drivable).any(-1)
     on_route = lanes[..., 4, :][..., list(scene.route)].any(-1)
     crossing = [i for i, lane in enumerate(scene.lanes) if lane.intersection]
-    return Areas(several, ~on_road, ~on_route, lanes[..., 5, :][..., crossing].any(-1))
+    return Areas(several, ~on_road.all(-1), ~on_route, lanes[..., 5, :][..., crossing].any(-1))
 
 
 def direction(states: Array, areas: Areas) -> Array:

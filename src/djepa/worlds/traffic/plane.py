@@ -75,30 +75,36 @@ def segment_meets_box(start: Array, end: Array, box: Array) -> Mask:
 
 def inside(points: Array, polygon: Array) -> Mask:
     """(N, 2), (P, 2) -> (N,): the number of sides to the right of the point is odd."""
-    result = np.zeros(len(points), bool)
-    low, high = polygon.min(0), polygon.max(0)
-    near = np.flatnonzero(((points >= low) & (points <= high)).all(1))
-    if not len(near):
-        return result
-    x, y = points[near].T
-    a, b = polygon, np.roll(polygon, -1, 0)
-    seen = (np.minimum(a[:, 1], b[:, 1]) <= y.max()) & (np.maximum(a[:, 1], b[:, 1]) > y.min())
-    a, b = a[seen & (a[:, 1] != b[:, 1])], b[seen & (a[:, 1] != b[:, 1])]
-    odd = np.zeros(len(near), bool)
-    slope = (b[:, 0] - a[:, 0]) / (b[:, 1] - a[:, 1])
-    for (ax, ay), (_, by), m in zip(a, b, slope, strict=True):
-        odd ^= ((ay > y) != (by > y)) & (x < ax + m * (y - ay))
-    result[near] = odd
-    return result
+    return inside_each(points, [polygon])[..., 0]
 
 
 def inside_each(points: Array, polygons: Sequence[Array]) -> Mask:
     """(..., 2), L polygons -> (..., L)."""
-    flat = np.ascontiguousarray(points.reshape(-1, 2))
-    found = np.zeros((len(flat), len(polygons)), bool)
-    for i, polygon in enumerate(polygons):
-        found[:, i] = inside(flat, polygon)
-    return found.reshape(*points.shape[:-1], len(polygons))
+    flat = points.reshape(-1, 2)
+    x, y = np.ascontiguousarray(flat[:, 0]), np.ascontiguousarray(flat[:, 1])
+    found = np.zeros((len(polygons), len(flat)), bool)
+    bounds = np.array([[*p.min(0), *p.max(0)] for p in polygons]).reshape(-1, 4)
+    west, south, east, north = bounds.T
+    if len(flat):
+        near = (west <= x.max()) & (east >= x.min()) & (south <= y.max()) & (north >= y.min())
+        for i in np.flatnonzero(near):
+            at = (x >= west[i]) & (x <= east[i]) & (y >= south[i]) & (y <= north[i])
+            rows = np.flatnonzero(at)
+            if len(rows):
+                found[i, rows] = _odd_sides(x[rows], y[rows], polygons[i])
+    return found.T.reshape(*points.shape[:-1], len(polygons))
+
+
+def _odd_sides(x: Array, y: Array, polygon: Array) -> Mask:
+    """(N,), (N,), (P, 2) -> (N,)."""
+    ax, ay = polygon.T
+    bx, by = np.roll(polygon, -1, 0).T
+    use = (np.minimum(ay, by) <= y.max()) & (np.maximum(ay, by) > y.min()) & (ay != by)
+    ax, ay, bx, by = ax[use], ay[use], bx[use], by[use]
+    slope, odd = (bx - ax) / (by - ay), np.zeros(len(x), bool)
+    for i in range(len(ax)):
+        odd ^= ((ay[i] > y) != (by[i] > y)) & (x < ax[i] + slope[i] * (y - ay[i]))
+    return odd
 
 
 def lengths(line: Array) -> Array:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from djepa.errors import DjepaError
-from djepa.worlds.traffic.plane import Array, Mask, boxes_meet, corners, inside, to_frame, wrap
-from djepa.worlds.traffic.route import find_route, lane_of
+from djepa.worlds.traffic.plane import Array, Mask, boxes_meet, corners, to_frame, wrap
+from djepa.worlds.traffic.route import find_route, lanes_of
 from djepa.worlds.traffic.scene import (
     AHEAD,
     BEHIND,
@@ -71,23 +71,23 @@ class Recording:
 
 
 def egos(recording: Recording, start: int = 0) -> list[int]:
-    """Tracks that can be the ego from step `start`: clean vehicles on a lane for 5.1 s.
+    """Tracks that can be the ego from step `start`."""
+    return [row for row in range(len(recording.ids)) if is_ego(recording, row, start)]
 
-    Left out: cars whose box (of the ego's size) meets another already at the start, and cars near
-    one whose path the recording does not know.
+
+def is_ego(recording: Recording, row: int, start: int = 0) -> bool:
+    """Is the track a clean vehicle, on a lane, and there for 5.1 s?
+
+    Not so if its box (of the ego's size) meets another already at the start, or if a car whose
+    path the recording does not know is near.
     """
-    seen = np.isfinite(recording.state).all(2)
-    span = seen[:, start : start + AHEAD + 1]
-    good = (recording.kind == Kind.VEHICLE) & (span.sum(1) == AHEAD + 1)
-    if recording.clean is not None:
-        good &= recording.clean
-    return [i for i in np.flatnonzero(good).tolist() if _usable(recording, i, start)]
-
-
-def _usable(recording: Recording, row: int, start: int) -> bool:
-    pose = recording.state[row, start]
-    if lane_of(recording.lanes, pose) is None:
+    span = recording.state[row, start : start + AHEAD + 1]
+    clean = recording.clean is None or bool(recording.clean[row])
+    if recording.kind[row] != Kind.VEHICLE or not clean or len(span) <= AHEAD:
         return False
+    if not np.isfinite(span).all() or lanes_of(recording.lanes, span[:1])[0] is None:
+        return False
+    pose = recording.state[row, start]
     others = np.delete(recording.state[:, start], row, 0)
     here = np.isfinite(others).all(1)
     boxes = corners(others[:, :2], others[:, 2], np.delete(recording.size, row, 0))[here]

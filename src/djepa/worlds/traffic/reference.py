@@ -12,8 +12,8 @@ import numpy as np
 from djepa.worlds.traffic.execute import follow
 from djepa.worlds.traffic.idm import FREE, Style, idm
 from djepa.worlds.traffic.judge import judge_states, pdms, relative_progress
-from djepa.worlds.traffic.plane import Array, along_line, corners, project, to_frame, unit
-from djepa.worlds.traffic.scene import DT, FRONT, STEPS, WIDTH, H, Scene, V
+from djepa.worlds.traffic.plane import Array, along_line, project, to_frame, unit
+from djepa.worlds.traffic.scene import DT, EVERY, FRONT, STEPS, WIDTH, H, Scene, V
 
 OFFSETS, FRACTIONS = (0.0, -1.0, 1.0), (0.2, 0.4, 0.6, 0.8, 1.0)
 FALLBACK = 15.0  # m/s, where the route has no speed limit
@@ -49,7 +49,7 @@ def drives(scene: Scene) -> Array:
     style, travelled = Style(speed=target), [s]
     for _ in range(STEPS):
         t = len(travelled) - 1
-        gap, leader = _leader(s, rear[t], front[t], speed)
+        gap, leader = _leader(s, rear[t // EVERY], front[t // EVERY], speed)
         v = np.maximum(v + np.maximum(idm(style, v, gap, leader), -8.0) * DT, 0.0)
         s = s + v * DT
         travelled.append(s)
@@ -60,18 +60,20 @@ def drives(scene: Scene) -> Array:
 def _occupied(scene: Scene, side: Array) -> tuple[Array, Array, Array]:
     """Where forecast traffic stands on the way of each drive.
 
-    (41, R, T) distances of its near and far ends along the path, infinite where it is not in the
+    (9, R, T) distances, every half second, of its near and far ends along the path, infinite where it is not in the
     way, and (T,) speeds. A red light is a standing obstacle at the start of the lane it closes.
     """
-    now = scene.future[:, 0]
-    here = np.isfinite(now).all(1)
-    moved = constant_velocity(scene.future[here, : STEPS + 1])
-    shape = corners(moved[..., :2], moved[..., H], scene.size[here][:, None])
-    along, offset = project(shape, scene.path)  # (T, 41, 4)
-    left, right = offset.max(2)[..., None] - side, offset.min(2)[..., None] - side  # (T, 41, R)
-    in_way = (left > -WIDTH / 2) & (right < WIDTH / 2)
-    rear = np.where(in_way, along.min(2)[..., None], np.inf).transpose(1, 2, 0)
-    front = np.where(in_way, along.max(2)[..., None], np.inf).transpose(1, 2, 0)
+    here = np.isfinite(scene.future[:, 0]).all(1)
+    moved = constant_velocity(scene.future[here])[:, : STEPS + 1 : EVERY]  # (T, 9, 4)
+    along, offset = project(moved[..., :2], scene.path)
+    turn = moved[..., H] - along_line(scene.path, along)[..., 2]
+    long, wide = scene.size[here].T[..., None] / 2
+    c, s = np.abs(np.cos(turn)), np.abs(np.sin(turn))
+    reach, spread = (long * c + wide * s)[..., None], (long * s + wide * c)[..., None]
+    in_way = np.abs(offset[..., None] - side) < spread + WIDTH / 2  # (T, 9, R)
+    near, far = along[..., None] - reach, along[..., None] + reach
+    rear = np.where(in_way, near, np.inf).transpose(1, 2, 0)
+    front = np.where(in_way, far, np.inf).transpose(1, 2, 0)
     speed = moved[:, 0, V]
     for i in scene.red:
         if i in scene.route:

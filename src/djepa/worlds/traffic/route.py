@@ -6,12 +6,13 @@ Legend: S steps, P points.
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from djepa.errors import DjepaError
 from djepa.worlds.traffic.plane import (
     Array,
     along_line,
-    inside,
+    inside_each,
     lengths,
     project,
     spaced,
@@ -24,15 +25,19 @@ BACK = 20.0  # m of it behind
 TURNED = np.deg2rad(60)  # a lane that points elsewhere is not the car's
 
 
-def lane_of(lanes: Sequence[Lane], pose: Array) -> int | None:
-    """Row of the lane that a car (x, y, heading) is on: of those under it, the best aligned."""
+def lanes_of(lanes: Sequence[Lane], poses: Array) -> list[int | None]:
+    """(N, 3+) x, y, heading -> row of the lane of each: of those under it, the best aligned."""
+    under = inside_each(poses[:, :2], [lane.polygon for lane in lanes])
+    return [_aligned(lanes, pose, np.flatnonzero(row)) for pose, row in zip(poses, under, strict=True)]
+
+
+def _aligned(lanes: Sequence[Lane], pose: Array, rows: NDArray[np.intp]) -> int | None:
     found: list[tuple[float, int]] = []
-    for i, lane in enumerate(lanes):
-        if inside(pose[None, :2], lane.polygon)[0]:
-            s, offset = project(pose[:2], lane.centre)
-            turn = abs(float(wrap(along_line(lane.centre, s)[2] - pose[2])))
-            if turn < TURNED:
-                found.append((turn + 0.2 * abs(float(offset)), i))
+    for i in rows.tolist():
+        s, offset = project(pose[:2], lanes[i].centre)
+        turn = abs(float(wrap(along_line(lanes[i].centre, s)[2] - pose[2])))
+        if turn < TURNED:
+            found.append((turn + 0.2 * abs(float(offset)), i))
     return min(found)[1] if found else None
 
 
@@ -42,7 +47,7 @@ def find_route(lanes: Sequence[Lane], track: Array) -> tuple[list[int], Array]:
     The path starts in the car's lane and follows, at each fork, the lane that it came nearest to.
     """
     track = track[np.isfinite(track).all(1)]
-    visited = [lane_of(lanes, pose) for pose in track[::EVERY]]
+    visited = lanes_of(lanes, track[::EVERY])
     if visited[0] is None:
         raise DjepaError("The ego car is on no lane.")
     chain, s0 = [visited[0]], float(project(track[0, :2], lanes[visited[0]].centre)[0])
