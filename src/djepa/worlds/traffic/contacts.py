@@ -149,6 +149,6 @@ def _at_fault(
 
 
 def _bearing(ego: Array, track: Array) -> Array:
-    """(E,) angle in [0, π] between the ego's heading and the way from its rear axle to the track."""
+    """(E,) angle in [0, π] between the heading and the way from the rear axle to the track."""
     way = np.arctan2(track[:, Y] - ego[:, Y], track[:, X] - ego[:, X])
     return np.abs(wrap(way - ego[:, H]))

@@ -65,7 +65,10 @@ class Traffic:
             self.far[c.line, i + 1] - self.far[c.line, i], 1e-6
         )
         heading = self.heading[c.line, i] * (1 - share) + self.heading[c.line, i + 1] * share
-        xy = self.points[c.line, i] * (1 - share)[:, None] + self.points[c.line, i + 1] * share[:, None]
+        xy = (
+            self.points[c.line, i] * (1 - share)[:, None]
+            + self.points[c.line, i + 1] * share[:, None]
+        )
         xy = xy + c.d[:, None] * np.stack([-np.sin(heading), np.cos(heading)], 1)
         drift = np.where(np.abs(c.d) > 1e-3, -np.sign(c.d) * self._shift(), 0.0)
         result = np.concatenate(
@@ -93,7 +96,7 @@ class Traffic:
         wanted = np.minimum(c.style.speed, self.cap[c.line, c.s.astype(int)])
         a = idm(replace(c.style, speed=wanted), c.v, gap, leader)
         c.a = np.clip(a, -HARDEST, None)
-        if int(round(self.time / DT)) % 5 == 0:
+        if round(self.time / DT) % 5 == 0:
             self._change_lanes(along, offset, a)
         v = np.maximum(c.v + c.a * DT, 0.0)
         c.s = np.minimum(c.s + (c.v + v) / 2 * DT, self.end[c.line] - 1)
@@ -125,7 +128,7 @@ class Traffic:
         ahead = s - c.s[:, None]
         on_way = (np.abs(d) < wide) | ((np.abs(d - c.d[:, None]) < wide) & (ahead < 20))
         to_merge = (self.merge[c.line] - c.s)[:, None]
-        zipper = (to_merge > 0) & (to_merge < ZIPPER) & (to_merge.T > 0) & (to_merge.T < to_merge)
+        zipper = (to_merge > 0) & (to_merge < ZIPPER) & (to_merge.T > 0) & (to_merge > to_merge.T)
         zipper &= self.entry[c.line][:, None] != self.entry[c.line][None]
         with np.errstate(invalid="ignore"):
             ahead = np.where(zipper & ~on_way, to_merge - to_merge.T, ahead)
@@ -139,7 +142,7 @@ class Traffic:
         return np.maximum(gap[rows, nearest], 0.1), speed
 
     def _grant(self) -> None:
-        """Who may enter the junction: first come, first served, unless it would meet a crossing car."""
+        """Who may enter the junction: first come, first served, if no way in use is crossed."""
         c = self.cars
         left = self.stop[c.line] - c.s
         self.granted &= c.s - c.size[:, 0] / 2 < self.clear[c.line] + 1
@@ -191,14 +194,18 @@ class Traffic:
                 there[i] = False
                 gap = s - s[i]
                 room = (c.size[:, 0] + c.size[i, 0]) / 2
-                ahead, behind = (np.where(there & m, np.abs(gap) - room, FREE) for m in (gap >= 0, gap < 0))
+                ahead, behind = (
+                    np.where(there & m, np.abs(gap) - room, FREE) for m in (gap >= 0, gap < 0)
+                )
                 lead, follow = int(ahead.argmin()), int(behind.argmin())
                 if min(ahead[lead], behind[follow]) < 2:
                     continue
                 mine = _one(c.style, i, c.v[i], ahead[lead], c.v[lead])
                 theirs = _one(c.style, follow, c.v[follow], behind[follow], c.v[i])
                 cost = a[follow] - theirs if behind[follow] < FREE else 0.0
-                if (behind[follow] == FREE or theirs > -SAFE) and mine - a[i] - POLITE * cost > GAIN:
+                if (behind[follow] == FREE or theirs > -SAFE) and mine - a[
+                    i
+                ] - POLITE * cost > GAIN:
                     c.line[i], c.s[i], c.d[i] = to, s[i], offset[to, i]
                     break
 

@@ -79,7 +79,13 @@ def simulate(layout: Layout, rng: np.random.Generator, log: str) -> Recording:
         drivable=layout.drivable,
         state=state,
         size=np.concatenate(
-            [cars.size, *(np.tile(size, (n, 1)) for size, n in zip((WALKER, CAR, CONE), counts[1:], strict=True))]
+            [
+                cars.size,
+                *(
+                    np.tile(size, (n, 1))
+                    for size, n in zip((WALKER, CAR, CONE), counts[1:], strict=True)
+                ),
+            ]
         ),
         kind=np.repeat(np.array(kinds, np.int64), counts),
         ids=tuple(str(i) for i in range(len(state))),
@@ -130,7 +136,9 @@ def _walks(layout: Layout, rng: np.random.Generator) -> Array:
             way = b - a
             done = np.clip((np.arange(total) * DT - begin) * speed / np.hypot(*way), 0, 1)
             walk = np.empty((1, total, 4))
-            walk[0, :, :2] = a + done[:, None] * way + rng.uniform(-1, 1) * way[::-1] * [-1, 1] / np.hypot(*way)
+            walk[0, :, :2] = (
+                a + done[:, None] * way + rng.uniform(-1, 1) * way[::-1] * [-1, 1] / np.hypot(*way)
+            )
             walk[0, :, 2] = np.arctan2(way[1], way[0])
             walk[0, :, 3] = np.where((done > 0) & (done < 1), speed, 0.0)
             walks.append(walk)

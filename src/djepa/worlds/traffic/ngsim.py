@@ -6,6 +6,7 @@
 """
 
 import zipfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from djepa.errors import DjepaError
 from djepa.worlds.traffic.lanes import lane_between, widened
-from djepa.worlds.traffic.reading import KINDS, MOST_BYTES, reading
+from djepa.worlds.traffic.reading import KINDS, MOST_BYTES, check_extent, reading
 from djepa.worlds.traffic.recording import Recording
 from djepa.worlds.traffic.scene import DT, Kind, Lane
 
@@ -46,8 +47,7 @@ def _recording(arrays: dict[str, NDArray[Any]], name: str) -> Recording:
     if any(f < 0 for f in first):
         raise DjepaError("a track begins before step 0")
     steps = max((f + len(r) for f, r in zip(first, rows, strict=True)), default=1)
-    if steps * len(rows) * 32 > MOST_BYTES:
-        raise DjepaError("its tracks are spread over too long a time")
+    check_extent(len(rows), int(steps))
     state = np.full((len(rows), steps, 4), np.nan)
     for track, f, row in zip(state, first, rows, strict=True):
         track[f : f + len(row)] = row
@@ -97,4 +97,4 @@ def ragged(values: NDArray[Any], offset: NDArray[Any], count: int) -> Ragged:
     whole = len(ends) == count + 1 and ends[0] == 0 and ends[-1] == len(values)
     if not whole or (np.diff(ends) < 0).any():
         raise DjepaError("offsets of a ragged array do not fit its values")
-    return [values[a:b] for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return [values[a:b] for a, b in pairwise(ends)]

@@ -44,11 +44,16 @@ def to_frame(origin: Array, poses: Array) -> Array:
 
 
 def corners(centre: Array, heading: Array, size: Array) -> Array:
-    """(..., 2) centres, (...) headings, (..., 2) length and width -> (..., 4, 2): FL, RL, RR, FR."""
+    """(..., 2) centres, (...) headings, (..., 2) lengths and widths -> (..., 4, 2) FL, RL, RR, FR."""
     ahead = unit(heading) * size[..., :1] / 2
     aside = unit(heading + np.pi / 2) * size[..., 1:] / 2
     return np.stack(
-        [centre + ahead + aside, centre - ahead + aside, centre - ahead - aside, centre + ahead - aside],
+        [
+            centre + ahead + aside,
+            centre - ahead + aside,
+            centre - ahead - aside,
+            centre + ahead - aside,
+        ],
         -2,
     )
 
@@ -114,7 +119,7 @@ def lengths(line: Array) -> Array:
 
 
 def project(points: Array, line: Array) -> tuple[Array, Array]:
-    """(..., 2) points, (P, 2) line -> distance along it of the nearest point, signed offset (left +).
+    """(..., 2) points, (P, 2) line -> distance along it and offset from it (left +), (...) each.
 
     The nearest point lies on the line: beyond an end it is that end.
     """
@@ -133,7 +138,10 @@ def project(points: Array, line: Array) -> tuple[Array, Array]:
 
 
 def along_line(line: Array, s: Array, offset: Array | float = 0.0) -> Array:
-    """(P, 2) line, (...) distances, offsets to the left -> (..., 3) poses; straight on past an end."""
+    """(P, 2) line, (...) distances, offsets to the left -> (..., 3) poses.
+
+    Past an end the line goes straight on.
+    """
     far = lengths(line)
     step = np.diff(line, axis=0)
     turn = np.unwrap(np.arctan2(step[:, 1], step[:, 0]))

@@ -14,6 +14,7 @@ from djepa.worlds.traffic.plane import Array
 from djepa.worlds.traffic.scene import DT, Kind
 
 MOST_BYTES = 256 << 20  # of any file, and of what it unpacks to
+MOST_STATES = 5_000_000  # tracks times steps
 KINDS = {
     "pedestrian": Kind.PEDESTRIAN,
     "stroller": Kind.PEDESTRIAN,
@@ -66,6 +67,12 @@ def reading(path: Path) -> Iterator[None]:
     except BROKEN as error:
         what = f"{type(error).__name__}: {error}".rstrip(": ")
         raise DjepaError(f"Cannot read traffic from {path}: {what}.") from None
+
+
+def check_extent(tracks: int, steps: int) -> None:
+    """Refuse what would fill the memory before it is made."""
+    if steps * tracks > MOST_STATES:
+        raise DjepaError(f"{tracks} tracks over {steps} steps are too many")
 
 
 def speeds(xy: Array) -> Array:

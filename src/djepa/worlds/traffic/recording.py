@@ -45,7 +45,9 @@ class Recording:
     ids: tuple[str, ...]  # (T,) names of the tracks
     red: Mask | None = None  # (S, L) lanes closed by a red light
     clean: Mask | None = None  # (T,) tracks good enough to be an ego; all if None
-    gone: Array = field(default_factory=lambda: np.zeros((0, 4)))  # cars at step 0 with unknown path
+    gone: Array = field(
+        default_factory=lambda: np.zeros((0, 4))
+    )  # cars at step 0 with unknown path
 
     def __post_init__(self) -> None:
         T = len(self.ids)
@@ -182,7 +184,12 @@ def _local_map(
 
     lanes = tuple(
         Lane(
-            lane.polygon, lane.centre, rows(lane.next), rows(lane.beside), lane.intersection, lane.limit
+            lane.polygon,
+            lane.centre,
+            rows(lane.next),
+            rows(lane.beside),
+            lane.intersection,
+            lane.limit,
         )
         for lane in (recording.lanes[i] for i in kept)
     )

@@ -60,8 +60,9 @@ def drives(scene: Scene) -> Array:
 def _occupied(scene: Scene, side: Array) -> tuple[Array, Array, Array]:
     """Where forecast traffic stands on the way of each drive.
 
-    (9, R, T) distances, every half second, of its near and far ends along the path, infinite where it is not in the
-    way, and (T,) speeds. A red light is a standing obstacle at the start of the lane it closes.
+    (9, R, T) distances of its near and far ends along the path, every half second, infinite where
+    it is not in the way, and (T,) speeds. A red light is a standing obstacle at the
+    start of the lane it closes.
     """
     here = np.isfinite(scene.future[:, 0]).all(1)
     moved = constant_velocity(scene.future[here])[:, : STEPS + 1 : EVERY]  # (T, 9, 4)

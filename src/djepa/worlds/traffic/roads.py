@@ -1,4 +1,4 @@
-"""Roads drawn at random: straight, curved, merge, four-way junction; with parked cars and crossings.
+"""Roads drawn at random: straight, curved, merge, junction; with parked cars and crossings.
 
 A layout holds lanes for the map and lines for its drivers: a line is one way through the layout,
 along one lane and what follows it.
@@ -202,12 +202,22 @@ def _road(
         (along_line(axis, s, edge + 3.5)[:2], along_line(axis, s, -edge - 3.5)[:2]) for s in middle
     )
     if ways and cars:  # nobody parks on a crossing
-        gaps = [[np.hypot(*(c[:2] - (a + b) / 2)) > edge + 9 for a, b in ways] for c in np.concatenate(cars)]
+        gaps = [
+            [np.hypot(*(c[:2] - (a + b) / 2)) > edge + 9 for a, b in ways]
+            for c in np.concatenate(cars)
+        ]
         cars = [np.concatenate(cars)[np.array(gaps).all(1)]]
     empty = np.zeros((0, 3))
     return Layout(
-        family, lanes, tuple(drivable), tuple(lines), limit, False,
-        np.concatenate([empty, *cars]), np.concatenate([empty, *cones]), ways,
+        family,
+        lanes,
+        tuple(drivable),
+        tuple(lines),
+        limit,
+        False,
+        np.concatenate([empty, *cars]),
+        np.concatenate([empty, *cones]),
+        ways,
     )
 
 

@@ -28,7 +28,9 @@ TURNED = np.deg2rad(60)  # a lane that points elsewhere is not the car's
 def lanes_of(lanes: Sequence[Lane], poses: Array) -> list[int | None]:
     """(N, 3+) x, y, heading -> row of the lane of each: of those under it, the best aligned."""
     under = inside_each(poses[:, :2], [lane.polygon for lane in lanes])
-    return [_aligned(lanes, pose, np.flatnonzero(row)) for pose, row in zip(poses, under, strict=True)]
+    return [
+        _aligned(lanes, pose, np.flatnonzero(row)) for pose, row in zip(poses, under, strict=True)
+    ]
 
 
 def _aligned(lanes: Sequence[Lane], pose: Array, rows: NDArray[np.intp]) -> int | None:

@@ -1,0 +1,292 @@
+"""Fitting and calibrating the driving readouts with the published recipes.
+
+Legend: N scenes, K candidates.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from torch import Tensor, nn
+
+from djepa.align.driving import (
+    AnchorRelative,
+    DrivingEvidence,
+    DrivingOutcomes,
+    Normal,
+    ScoreCorrection,
+    switch,
+    tied_ranks,
+    utility,
+)
+from djepa.errors import DjepaError
+from djepa.evidence.score import Score
+from djepa.seeds import seed_for
+
+SCALES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the correction, chosen on calibration scenes
+EPOCHS, ALPHAS, RISKS, MARGINS = (
+    (8, 16, 32),
+    (0.0, 0.1, 0.25, 0.5, 1.0),
+    (0.0, 0.1, 0.3),
+    (0.0, 0.005, 0.02),
+)
+RIDGE = 1e-2
+Loss = Callable[[Tensor, Tensor, Tensor, DrivingOutcomes], Tensor]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """AdamW with the published numbers."""
+
+    rate: float
+    decay: float
+    batch: int
+    epochs: int
+    clip: float = 1.0
+
+
+CORRECTION = Recipe(rate=1e-3, decay=1e-4, batch=16, epochs=30)
+ANCHOR = Recipe(rate=3e-4, decay=1e-3, batch=64, epochs=max(EPOCHS))
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """A fitted score correction; scale 0 is the native choice."""
+
+    network: ScoreCorrection
+    normal: Normal
+    scale: float
+    epoch: int
+
+    @torch.no_grad()
+    def score(self, evidence: DrivingEvidence) -> Tensor:
+        """(N, K) corrected scores."""
+        tokens = self.normal(evidence.tokens(auxiliary=True))
+        return evidence.score.double() + self.scale * self.network(tokens).double()
+
+    def decide(self, evidence: DrivingEvidence) -> Tensor:
+        """(N,) positions of the chosen candidates."""
+        return Score(self.score(evidence), higher_is_better=True).winners(evidence.ids)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point of the published grid; alpha 0 is the native choice."""
+
+    epochs: int = EPOCHS[0]
+    alpha: float = 0.0
+    risk: float = 0.0  # λ
+    margin: float = 0.0  # m
+
+
+@dataclass(frozen=True)
+class Anchored:
+    """A fitted anchor-relative readout."""
+
+    network: AnchorRelative
+    normal: Normal
+    setting: Setting
+
+    @torch.no_grad()
+    def score(self, evidence: DrivingEvidence) -> Tensor:
+        """(N, K) utilities U."""
+        tokens, native = self.normal(evidence.tokens(auxiliary=False)), evidence.native
+        delta, logits = self.network(tokens, native)
+        return utility(evidence.score, delta, logits, native, self.setting.alpha, self.setting.risk)
+
+    def decide(self, evidence: DrivingEvidence) -> Tensor:
+        """(N,) positions of the chosen candidates."""
+        return switch(self.score(evidence), evidence.ids, evidence.native, self.setting.margin)
+
+
+@dataclass(frozen=True)
+class Fused:
+    """The control without a network: a linear map of the native scalars."""
+
+    normal: Normal
+    weights: Tensor  # (9,)
+
+    def score(self, evidence: DrivingEvidence) -> Tensor:
+        """(N, K)."""
+        return _with_one(self.normal(_scalars(evidence))).double() @ self.weights
+
+    def decide(self, evidence: DrivingEvidence) -> Tensor:
+        """(N,) positions of the chosen candidates."""
+        return Score(self.score(evidence), higher_is_better=True).winners(evidence.ids)
+
+
+def fit_fusion(evidence: DrivingEvidence, outcomes: DrivingOutcomes) -> Fused:
+    """Ridge regression of quality on six logits, score and rank."""
+    normal = Normal.of(_scalars(evidence))
+    x = _with_one(normal(_scalars(evidence))).double().flatten(0, 1)
+    penalty = RIDGE * len(x) * torch.eye(x.shape[1], dtype=x.dtype)
+    penalty[-1, -1] = 0.0
+    weights = torch.linalg.solve(x.T @ x + penalty, x.T @ outcomes.pdms.double().flatten())
+    return Fused(normal, weights)
+
+
+def fit_correction(
+    fit: tuple[DrivingEvidence, DrivingOutcomes],
+    calibration: tuple[DrivingEvidence, DrivingOutcomes],
+    seed: int = 0,
+    relations: bool = True,
+    recipe: Recipe = CORRECTION,
+) -> Corrected:
+    """Fit on some scenes, choose epoch and scale on others; without `relations`, the control.
+
+    The most PDMS wins; ties go to the smaller scale, then to the earlier epoch.
+    """
+    _apart(fit[0], calibration[0])
+    evidence, outcomes = fit
+    tokens = evidence.tokens(auxiliary=True)
+    normal = Normal.of(tokens)
+    network = _made(lambda: ScoreCorrection(tokens.shape[-1], relations), "correction", seed)
+    kept: list[tuple[tuple[float, float, int], dict[str, Tensor]]] = []
+
+    def after(epoch: int) -> None:
+        for scale in SCALES:
+            value = _value(Corrected(network, normal, scale, epoch), *calibration)
+            kept.append(((value, -scale, -epoch), _copy(network)))
+            best = max(kept, key=lambda item: item[0])
+            kept[:] = [best]
+
+    _train(network, network.loss, normal(tokens), evidence, outcomes, recipe, seed, after)
+    (_, scale, epoch), weights = kept[0]
+    network.load_state_dict(weights)
+    return Corrected(network.eval(), normal, -scale, -epoch)
+
+
+def fit_anchor(
+    evidence: DrivingEvidence,
+    outcomes: DrivingOutcomes,
+    seed: int = 0,
+    risk: bool = True,
+    folds: int | None = None,
+    recipe: Recipe = ANCHOR,
+) -> Anchored:
+    """Leave one log out to choose the setting, then fit on all logs.
+
+    Scenes of a log stay together, each fold has its own normalisation. `folds` puts logs together
+    if there are more. Native unless a setting is better on the logs left out; ties go to the
+    larger margin, the larger λ, the smaller α, then fewer epochs.
+    """
+    held_out = leave_out(evidence.logs, folds)
+    risks = RISKS if risk else RISKS[:1]
+    grid = [Setting(*point) for point in product(EPOCHS, ALPHAS, risks, MARGINS)]
+    total = dict.fromkeys(grid, 0.0)
+    for fold, rows in enumerate(held_out):
+        mask = torch.ones(len(evidence), dtype=torch.bool)
+        mask[rows] = False
+        inner = mask.nonzero()[:, 0]
+        test = evidence.rows(rows), outcomes.rows(rows)
+        for model in _anchors(evidence.rows(inner), outcomes.rows(inner), seed, fold, risk, recipe):
+            for setting in (s for s in grid if s.epochs == model.setting.epochs):
+                value = _value(Anchored(model.network, model.normal, setting), *test)
+                total[setting] += value * len(rows)
+    order = sorted(grid, key=lambda s: (-round(total[s], 9), -s.margin, -s.risk, s.alpha, s.epochs))
+    native = total[Setting()]
+    chosen = order[0] if total[order[0]] > native + 1e-9 else Setting()
+    for model in _anchors(evidence, outcomes, seed, -1, risk, recipe):
+        if model.setting.epochs == chosen.epochs:
+            return Anchored(model.network, model.normal, chosen)
+    raise DjepaError(f"The recipe ends before epoch {chosen.epochs}.")
+
+
+def leave_out(logs: Sequence[str], folds: int | None = None) -> list[Tensor]:
+    """Positions of the scenes of each log in turn; of several logs at a time if `folds` is less."""
+    names = sorted(set(logs))
+    if len(names) < 2:
+        raise DjepaError("Leaving one log out needs scenes of at least two logs.")
+    count = min(folds or len(names), len(names))
+    fold = {name: i % count for i, name in enumerate(names)}
+    of = torch.tensor([fold[name] for name in logs])
+    return [(of == i).nonzero()[:, 0] for i in range(count)]
+
+
+def _anchors(
+    evidence: DrivingEvidence,
+    outcomes: DrivingOutcomes,
+    seed: int,
+    fold: int,
+    risk: bool,
+    recipe: Recipe,
+) -> list[Anchored]:
+    """One fit, kept after each of the published numbers of epochs."""
+    tokens = evidence.tokens(auxiliary=False)
+    normal = Normal.of(tokens)
+    network = _made(lambda: AnchorRelative(tokens.shape[-1]), "anchor", seed, fold)
+    kept: list[Anchored] = []
+
+    def after(epoch: int) -> None:
+        if epoch in EPOCHS:
+            copy = AnchorRelative(tokens.shape[-1])
+            copy.load_state_dict(_copy(network))
+            kept.append(Anchored(copy.eval(), normal, Setting(epoch)))
+
+    def loss(tokens: Tensor, score: Tensor, ids: Tensor, seen: DrivingOutcomes) -> Tensor:
+        return network.loss(tokens, score, ids, seen, risk)
+
+    _train(network, loss, normal(tokens), evidence, outcomes, recipe, seed, after)
+    return kept
+
+
+def _train(
+    network: nn.Module,
+    loss: Loss,
+    tokens: Tensor,
+    evidence: DrivingEvidence,
+    outcomes: DrivingOutcomes,
+    recipe: Recipe,
+    seed: int,
+    after: Callable[[int], None],
+) -> None:
+    """AdamW over shuffled batches of scenes; `after` is called with 1, 2, ... epochs."""
+    optimiser = torch.optim.AdamW(network.parameters(), recipe.rate, weight_decay=recipe.decay)
+    score, random = evidence.score.float(), torch.Generator()
+    for epoch in range(recipe.epochs):
+        random.manual_seed(seed_for("driving", seed, epoch))
+        network.train()
+        for rows in torch.randperm(len(evidence), generator=random).split(recipe.batch):
+            optimiser.zero_grad()
+            seen = outcomes.rows(rows)
+            loss(tokens[rows], score[rows], evidence.ids[rows], seen).backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(network.parameters(), recipe.clip)
+            optimiser.step()
+        network.eval()
+        after(epoch + 1)
+
+
+def _made[Network: nn.Module](make: Callable[[], Network], *key: str | int) -> Network:
+    """A network whose first weights depend on the key alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_for(*key) % 2**31)
+        return make()
+
+
+def _copy(network: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in network.state_dict().items()}
+
+
+def _value(
+    model: Corrected | Anchored, evidence: DrivingEvidence, outcomes: DrivingOutcomes
+) -> float:
+    """Mean PDMS of what is chosen."""
+    chosen = model.decide(evidence)
+    return float(outcomes.pdms.double().gather(1, chosen[:, None]).mean())
+
+
+def _scalars(evidence: DrivingEvidence) -> Tensor:
+    """(N, K, 8): six logits, score and rank."""
+    ranks = tied_ranks(evidence.score)[..., None]
+    return torch.cat([evidence.logits, evidence.score[..., None], ranks], -1).float()
+
+
+def _with_one(x: Tensor) -> Tensor:
+    return torch.cat([x, torch.ones_like(x[..., :1])], -1)
+
+
+def _apart(fit: DrivingEvidence, calibration: DrivingEvidence) -> None:
+    shared = sorted(set(fit.logs) & set(calibration.logs))
+    if shared:
+        raise DjepaError(f"Log {shared[0]} is both in fitting and in calibration scenes.")
