@@ -6,6 +6,7 @@ Legend: N scenes, K candidates.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,7 @@ EPOCHS, ALPHAS, RISKS, MARGINS = (
     (0.0, 0.005, 0.02),
 )
 RIDGE = 1e-2
+Network = TypeVar("Network", bound=nn.Module)
 Loss = Callable[[Tensor, Tensor, Tensor, DrivingOutcomes], Tensor]
 
 
@@ -89,11 +91,14 @@ class Anchored:
     setting: Setting
 
     @torch.no_grad()
+    def read(self, evidence: DrivingEvidence) -> tuple[Tensor, Tensor]:
+        """(N, K) corrections δ and (N, K, 2) risk logits."""
+        tokens = self.normal(evidence.tokens(auxiliary=False))
+        return self.network(tokens, evidence.native)
+
     def score(self, evidence: DrivingEvidence) -> Tensor:
         """(N, K) utilities U."""
-        tokens, native = self.normal(evidence.tokens(auxiliary=False)), evidence.native
-        delta, logits = self.network(tokens, native)
-        return utility(evidence.score, delta, logits, native, self.setting.alpha, self.setting.risk)
+        return _utility(evidence, *self.read(evidence), self.setting)
 
     def decide(self, evidence: DrivingEvidence) -> Tensor:
         """(N,) positions of the chosen candidates."""
@@ -146,7 +151,8 @@ def fit_correction(
 
     def after(epoch: int) -> None:
         for scale in SCALES:
-            value = _value(Corrected(network, normal, scale, epoch), *calibration)
+            chosen = Corrected(network, normal, scale, epoch).decide(calibration[0])
+            value = _sum(calibration[1].pdms, chosen)
             kept.append(((value, -scale, -epoch), _copy(network)))
             best = max(kept, key=lambda item: item[0])
             kept[:] = [best]
@@ -171,19 +177,20 @@ def fit_anchor(
     if there are more. Native unless a setting is better on the logs left out; ties go to the
     larger margin, the larger λ, the smaller α, then fewer epochs.
     """
-    held_out = leave_out(evidence.logs, folds)
+    left_out = leave_out(evidence.logs, folds)
     risks = RISKS if risk else RISKS[:1]
     grid = [Setting(*point) for point in product(EPOCHS, ALPHAS, risks, MARGINS)]
     total = dict.fromkeys(grid, 0.0)
-    for fold, rows in enumerate(held_out):
+    for fold, rows in enumerate(left_out):
         mask = torch.ones(len(evidence), dtype=torch.bool)
         mask[rows] = False
         inner = mask.nonzero()[:, 0]
-        test = evidence.rows(rows), outcomes.rows(rows)
+        test, pdms = evidence.rows(rows), outcomes.pdms[rows]
         for model in _anchors(evidence.rows(inner), outcomes.rows(inner), seed, fold, risk, recipe):
+            read, native = model.read(test), test.native
             for setting in (s for s in grid if s.epochs == model.setting.epochs):
-                value = _value(Anchored(model.network, model.normal, setting), *test)
-                total[setting] += value * len(rows)
+                U = _utility(test, *read, setting)
+                total[setting] += _sum(pdms, switch(U, test.ids, native, setting.margin))
     order = sorted(grid, key=lambda s: (-round(total[s], 9), -s.margin, -s.risk, s.alpha, s.epochs))
     native = total[Setting()]
     chosen = order[0] if total[order[0]] > native + 1e-9 else Setting()
@@ -257,7 +264,7 @@ def _train(
         after(epoch + 1)
 
 
-def _made[Network: nn.Module](make: Callable[[], Network], *key: str | int) -> Network:
+def _made(make: Callable[[], Network], *key: str | int) -> Network:
     """A network whose first weights depend on the key alone."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_for(*key) % 2**31)
@@ -268,12 +275,13 @@ def _copy(network: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in network.state_dict().items()}
 
 
-def _value(
-    model: Corrected | Anchored, evidence: DrivingEvidence, outcomes: DrivingOutcomes
-) -> float:
-    """Mean PDMS of what is chosen."""
-    chosen = model.decide(evidence)
-    return float(outcomes.pdms.double().gather(1, chosen[:, None]).mean())
+def _utility(evidence: DrivingEvidence, delta: Tensor, logits: Tensor, at: Setting) -> Tensor:
+    return utility(evidence.score, delta, logits, evidence.native, at.alpha, at.risk)
+
+
+def _sum(pdms: Tensor, chosen: Tensor) -> float:
+    """PDMS of what is chosen, over all scenes."""
+    return float(pdms.double().gather(1, chosen[:, None]).sum())
 
 
 def _scalars(evidence: DrivingEvidence) -> Tensor:

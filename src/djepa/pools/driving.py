@@ -58,7 +58,7 @@ def fit_vocabulary(
     logs: Iterable[Recording], rng: np.random.Generator, entries: int = ENTRIES
 ) -> Vocabulary:
     """Cluster the motions of fitting logs; each entry is the recorded motion nearest to a mean."""
-    found = [motions_in(log) for log in logs]
+    found = [(np.zeros((0, POSES, 3)), np.zeros(0)), *map(motions_in, logs)]
     motions = np.concatenate([m for m, _ in found])
     speed = np.concatenate([s for _, s in found])
     if len(speed) < PLAIN:

@@ -127,6 +127,7 @@ class Traffic:
         wide = (c.size[:, None, 1] + c.size[None, :, 1]) / 2 + 0.3
         ahead = s - c.s[:, None]
         on_way = (np.abs(d) < wide) | ((np.abs(d - c.d[:, None]) < wide) & (ahead < 20))
+        on_way |= c.line[:, None] == c.line[None]  # also who is still changing to this lane
         to_merge = (self.merge[c.line] - c.s)[:, None]
         zipper = (to_merge > 0) & (to_merge < ZIPPER) & (to_merge.T > 0) & (to_merge > to_merge.T)
         zipper &= self.entry[c.line][:, None] != self.entry[c.line][None]

@@ -44,7 +44,7 @@ def to_frame(origin: Array, poses: Array) -> Array:
 
 
 def corners(centre: Array, heading: Array, size: Array) -> Array:
-    """(..., 2) centres, (...) headings, (..., 2) lengths and widths -> (..., 4, 2) FL, RL, RR, FR."""
+    """(..., 2) centres, (...) headings, (..., 2) lengths, widths -> (..., 4, 2) FL, RL, RR, FR."""
     ahead = unit(heading) * size[..., :1] / 2
     aside = unit(heading + np.pi / 2) * size[..., 1:] / 2
     return np.stack(
