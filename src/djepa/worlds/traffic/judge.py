@@ -17,10 +17,11 @@ from djepa.worlds.traffic.comfort import comfortable
 from djepa.worlds.traffic.contacts import Areas, at_two_hertz, collisions
 from djepa.worlds.traffic.execute import execute
 from djepa.worlds.traffic.plane import Array, inside_each, project
-from djepa.worlds.traffic.scene import STEPS, Scene, ego_centre, ego_corners
+from djepa.worlds.traffic.scene import Scene, ego_centre, ego_corners
 
 RULE = "pdms.v1"
 LEAST_PROGRESS = 5.0  # m; below it progress counts in full
+SECOND = 10  # steps
 WRONG_WAY = (2.0, 6.0)  # m in a second outside the route's lanes: half, none
 
 
@@ -118,6 +119,6 @@ def direction(states: Array, areas: Areas) -> Array:
     """DDC: metres outside the route's lanes in any second of the motion."""
     moved = np.hypot(*np.moveaxis(np.diff(ego_centre(states), axis=1), -1, 0))
     wrong = np.concatenate([np.zeros((len(states), 1)), moved], 1) * areas.off_route
-    sums = np.cumsum(np.pad(wrong, ((0, 0), (10, 0))), 1)
-    most = (sums[:, 10:] - np.pad(sums, ((0, 0), (1, 0)))[:, : STEPS + 1]).max(1)
+    sums = np.cumsum(np.pad(wrong, ((0, 0), (SECOND, 0))), 1)
+    most = (sums[:, SECOND:] - sums[:, :-SECOND]).max(1)
     return np.where(most < WRONG_WAY[0], 1.0, np.where(most < WRONG_WAY[1], 0.5, 0.0))

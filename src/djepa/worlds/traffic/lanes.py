@@ -6,11 +6,10 @@ from dataclasses import replace
 import numpy as np
 
 from djepa.errors import DjepaError
-from djepa.worlds.traffic.plane import Array, inside, lengths, spaced, unit
+from djepa.worlds.traffic.plane import Array, inside_each, lengths, spaced, unit
 from djepa.worlds.traffic.scene import Lane
 
 SHOULDER = 0.5  # m added to a lane's sides where a map has no drivable area of its own
-MOST_POINTS = 100_000
 
 
 def lane_between(
@@ -46,16 +45,13 @@ def ribbon(centre: Array, width: float) -> tuple[Array, Array]:
 
 
 def widened(lanes: Sequence[Lane], by: float = SHOULDER) -> tuple[Array, ...]:
-    """Polygons of the lanes, `by` wider on both sides and at lanes' ends.
+    """Polygons of lanes that were made between bounds, `by` wider at both sides and ends.
 
     Also closes the slivers between lanes whose bounds do not quite agree.
     """
     areas = []
     for lane in lanes:
         half = len(lane.polygon) // 2
-        if len(lane.polygon) != 2 * half:
-            areas.append(lane.polygon)
-            continue
         left, right = lane.polygon[:half], lane.polygon[half:][::-1]
         out = left - right
         out = by * out / np.maximum(np.hypot(*out.T), 1e-6)[:, None]
@@ -74,14 +70,15 @@ def _longer(bound: Array, by: float) -> Array:
 
 def mark_crossings(lanes: Sequence[Lane]) -> tuple[Lane, ...]:
     """Lanes that share ground with a lane that is neither beside, before nor after them."""
-    marked = []
+    inner = [spaced(lane.centre, 2.0)[1:-1] for lane in lanes]
+    owner = np.repeat(np.arange(len(lanes)), [len(points) for points in inner])
+    under = inside_each(np.concatenate([np.zeros((0, 2)), *inner]), [x.polygon for x in lanes])
+    shared = np.zeros((len(lanes), len(lanes)), bool)
+    np.logical_or.at(shared, owner, under)
     for i, lane in enumerate(lanes):
-        inner = spaced(lane.centre, 2.0)[1:-1]
-        related = {i, *lane.next, *lane.beside}
-        shared = any(
-            inside(inner, other.polygon).any()
-            for j, other in enumerate(lanes)
-            if j not in related and i not in other.next
-        )
-        marked.append(replace(lane, intersection=lane.intersection or shared))
-    return tuple(marked)
+        shared[i, [i, *lane.next, *lane.beside]] = False
+        shared[list(lane.next), i] = False
+    return tuple(
+        replace(lane, intersection=lane.intersection or bool(row.any()))
+        for lane, row in zip(lanes, shared, strict=True)
+    )

@@ -3,6 +3,7 @@
 import io
 import pickle
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +67,14 @@ def read_scenarionet(path: Path) -> Recording:
             scenario = ArraysOnly(io.BytesIO(path.read_bytes())).load()
         except pickle.UnpicklingError as error:
             raise DjepaError(f"{error}; only numpy arrays are admitted") from None
-        lanes = mark_crossings(_lanes(scenario["map_features"]))
+        lanes, ribbons = _lanes(scenario["map_features"])
+        lanes = mark_crossings(lanes)
         ids, state, size, kind = _tracks(scenario["tracks"])
-        return Recording(str(scenario["id"]), lanes, widened(lanes), state, size, kind, ids)
+        return Recording(str(scenario["id"]), lanes, widened(ribbons), state, size, kind, ids)
 
 
-def _lanes(features: Features) -> list[Lane]:
+def _lanes(features: Features) -> tuple[Sequence[Lane], list[Lane]]:
+    """Lanes with their own polygons, and as ribbons of one width around their centre lines."""
     roads = {str(k): f for k, f in features.items() if str(f["type"]).startswith("LANE")}
     roads = {k: f for k, f in roads.items() if len(np.asarray(f["polyline"])) > 1}
     row = {k: i for i, k in enumerate(roads)}
@@ -80,17 +83,18 @@ def _lanes(features: Features) -> list[Lane]:
         ids = (str(n.get("feature_id")) if isinstance(n, dict) else str(n) for n in names or ())
         return tuple(row[i] for i in ids if i in row)
 
-    lanes = []
+    lanes, ribbons = [], []
     for road in roads.values():
         centre = np.asarray(road["polyline"], float)[:, :2]
         after = rows(road.get("exit_lanes"))
         beside = (*rows(road.get("left_neighbor")), *rows(road.get("right_neighbor")))
         made = lane_between(*ribbon(evenly(centre, max(2, len(centre))), WIDTH), after, beside)
+        ribbons.append(made)
         area = np.asarray(road.get("polygon", ()), float)
         polygon = area[:, :2] if area.ndim == 2 and len(area) > 2 else made.polygon
         limit = float(road.get("speed_limit_kmh") or np.nan) / 3.6
         lanes.append(Lane(polygon, centre, after, beside, False, limit))
-    return lanes
+    return lanes, ribbons
 
 
 def _tracks(
