@@ -35,14 +35,14 @@ from djepa.worlds.traffic.scene import (
 )
 
 STANDING, TTC_STANDING = 0.05, 0.005  # m/s
-NOW, OFFSETS = (0,), (0, 3, 6, 9)  # steps that collision and time to collision look ahead
+OFFSETS = (0, 3, 6, 9)  # steps that time to collision looks ahead
 AHEAD, BEHIND = np.deg2rad(30), np.deg2rad(150)
 SAMPLE = 5  # steps between the samples of traffic that count: 2 Hz
 Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class Areas:
+class Where:
     """Where the ego car is, (K, 41) each."""
 
     several_lanes: Mask
@@ -69,23 +69,24 @@ def at_two_hertz(states: Array) -> Array:
     return result
 
 
-def collisions(scene: Scene, traffic: Array, states: Array, areas: Areas) -> tuple[Array, Array]:
+def collisions(scene: Scene, traffic: Array, states: Array, where: Where) -> tuple[Array, Array]:
     """NC and TTC, (K,) each, of (K, 41, 6) states in (T, 51, 4) traffic."""
     nc, ttc = np.ones(len(states)), np.ones(len(states))
     near = _near(traffic, states, scene.size)
     boxes, size, kind = traffic[near], scene.size[near], scene.kind[near]
     shape = corners(boxes[..., :2], boxes[..., H], size[:, None])  # (n, 51, 4, 2)
-    k, t, _, j = _contacts(states, boxes, shape, size, NOW)
-    at_fault = _at_fault(states, boxes, shape, kind, areas, k, t, j)
+    contacts = _contacts(states, boxes, shape, size)
+    k, t, _, j = _first(contacts[contacts[:, 2] == 0])
+    at_fault = _at_fault(states, boxes, shape, kind, where, k, t, j)
     cost = np.where(kind[j] == Kind.STATIC, 0.5, 0.0)
     np.minimum.at(nc, k[at_fault], cost[at_fault])
     excused = np.zeros((len(states), len(near)), bool)
     excused[k[~at_fault], j[~at_fault]] = True
 
-    moving = states[..., V] >= TTC_STANDING
-    k, t, o, j = _contacts(states, boxes, shape, size, OFFSETS, moving, ~excused)
+    k, t, _, j = contacts.T
+    k, t, o, j = _first(contacts[(states[k, t, V] >= TTC_STANDING) & ~excused[k, j]])
     bearing = _bearing(states[k, t], boxes[j, t + o])
-    loose = (areas.several_lanes | areas.off_road | areas.intersection)[k, t]
+    loose = (where.several_lanes | where.off_road | where.intersection)[k, t]
     ttc[k[(bearing < AHEAD) | (loose & (bearing <= BEHIND))]] = 0.0
     return nc, ttc
 
@@ -101,40 +102,33 @@ def _near(traffic: Array, states: Array, size: Array) -> Rows:
     return np.flatnonzero(((xy > low) & (xy < high)).all(2).any(1))
 
 
-def _contacts(
-    states: Array,
-    boxes: Array,
-    shape: Array,
-    size: Array,
-    offsets: tuple[int, ...],
-    moving: Mask | None = None,
-    counted: Mask | None = None,
-) -> tuple[Rows, Rows, Rows, Rows]:
-    """First contacts (E,): candidate k, step t, offset o, track j.
+def _contacts(states: Array, boxes: Array, shape: Array, size: Array) -> Rows:
+    """(E, 4) candidate k, step t, steps o ahead, track j; in the order of time for each pair.
 
     The ego box at t + o is the one at t moved along its heading at its speed.
     """
-    steps, ahead = np.arange(states.shape[1]), np.array(offsets)
+    steps, ahead = np.arange(states.shape[1]), np.array(OFFSETS)
     shift = unit(states[..., H])[:, :, None] * (states[..., V, None] * ahead * DT)[..., None]
     ego = ego_centre(states)[:, :, None] + shift  # (K, 41, O, 2)
     others = boxes[:, steps[:, None] + ahead, :2]  # (n, 41, O, 2)
     reach = (np.hypot(*EGO_SIZE) + np.hypot(*size.T)) / 2
     x, y = (np.moveaxis(others[..., i], 0, -1) - ego[..., i, None] for i in (0, 1))
     close = x * x + y * y <= reach**2  # (K, 41, O, n); a track that is not there is NaN: False
-    if moving is not None and counted is not None:
-        close &= moving[:, :, None, None] & counted[:, None, None]
     k, t, i, j = np.nonzero(close)
-    o = ahead[i]
     car = ego_corners(states)[k, t] + shift[k, t, i][:, None]
-    met = boxes_meet(car, shape[j, t + o])
-    k, t, o, j = k[met], t[met], o[met], j[met]
-    # np.nonzero goes through time in order, so the first row of a pair is its first contact.
-    _, first = np.unique(k * len(boxes) + j, return_index=True)
-    return k[first], t[first], o[first], j[first]
+    met = boxes_meet(car, shape[j, t + ahead[i]])
+    return np.stack([k, t, ahead[i], j], 1)[met]
+
+
+def _first(contacts: Rows) -> Rows:
+    """(E, 4) -> (4, e): the first contact of each candidate with each track."""
+    pair = contacts[:, 0] * (contacts[:, 3].max(initial=0) + 1) + contacts[:, 3]
+    _, first = np.unique(pair, return_index=True)
+    return contacts[first].T
 
 
 def _at_fault(
-    states: Array, boxes: Array, shape: Array, kind: NDArray[np.int64], areas: Areas, *at: Rows
+    states: Array, boxes: Array, shape: Array, kind: NDArray[np.int64], where: Where, *at: Rows
 ) -> Mask:
     """(E,): is the ego to blame for the contact of candidate k with track j at step t?"""
     k, t, j = at
@@ -144,7 +138,7 @@ def _at_fault(
     rear = _bearing(ego, track) > BEHIND
     bumper = ego_corners(ego)
     front = segment_meets_box(bumper[:, 0], bumper[:, 3], shape[j, t])
-    beside = (areas.several_lanes | areas.off_road)[k, t]
+    beside = (where.several_lanes | where.off_road)[k, t]
     return (ego[:, V] > STANDING) & (standing[j] | (~rear & (front | beside)))
 
 

@@ -14,9 +14,9 @@ from functools import cached_property
 import numpy as np
 
 from djepa.worlds.traffic.comfort import comfortable
-from djepa.worlds.traffic.contacts import Areas, at_two_hertz, collisions
+from djepa.worlds.traffic.contacts import Where, at_two_hertz, collisions
 from djepa.worlds.traffic.execute import execute
-from djepa.worlds.traffic.plane import Array, inside_each, project
+from djepa.worlds.traffic.plane import Array, project
 from djepa.worlds.traffic.scene import Scene, ego_centre, ego_corners
 
 RULE = "pdms.v1"
@@ -71,11 +71,13 @@ class Judge:
         return reference_progress(self.scene, self.traffic)
 
 
-def judge_states(scene: Scene, traffic: Array, states: Array, reference: float) -> Judgement:
+def judge_states(
+    scene: Scene, traffic: Array, states: Array, reference: float, where: Where | None = None
+) -> Judgement:
     """(T, 51, 4) traffic, (K, 41, 6) executed states, m of the reference -> judgement."""
-    areas = find_areas(scene, states)
-    nc, ttc = collisions(scene, traffic, states, areas)
-    dac = (~areas.off_road.any(1)).astype(float)
+    where = where or locate(scene, states)
+    nc, ttc = collisions(scene, traffic, states, where)
+    dac = (~where.off_road.any(1)).astype(float)
     progress = nc * dac * route_progress(scene, states)
     return Judgement(
         nc,
@@ -83,7 +85,7 @@ def judge_states(scene: Scene, traffic: Array, states: Array, reference: float) 
         ttc,
         relative_progress(progress, np.maximum(progress, reference), nc * dac),
         comfortable(states).astype(float),
-        direction(states, areas),
+        direction(states, where),
         progress,
     )
 
@@ -100,25 +102,32 @@ def route_progress(scene: Scene, states: Array) -> Array:
     return np.maximum(along[:, 1] - along[:, 0], 0.0)
 
 
-def find_areas(scene: Scene, states: Array) -> Areas:
+def locate(scene: Scene, states: Array) -> Where:
     """The lanes and areas under the corners, centre and rear axle of the ego car."""
     points = np.concatenate(
         [ego_corners(states), ego_centre(states)[..., None, :], states[..., None, :2]], -2
     )
-    lanes = inside_each(points, [lane.polygon for lane in scene.lanes])  # (K, 41, 6, L)
+    under = scene.lane_areas.under(points)  # (K, 41, 6, L)
+    used = np.flatnonzero(under.any((0, 1, 2)))  # few of many lanes
+    lanes = under[..., used]
     touched = lanes[..., :4, :]
     several = (touched.any(-2).sum(-1) > 1) & ~touched.all(-2).any(-1)
     on_road = touched.any(-1)  # a lane is drivable; the other areas are asked only where none is
-    on_road[~on_road] = inside_each(points[..., :4, :][~on_road], scene.drivable).any(-1)
-    on_route = lanes[..., 4, :][..., list(scene.route)].any(-1)
-    crossing = [i for i, lane in enumerate(scene.lanes) if lane.intersection]
-    return Areas(several, ~on_road.all(-1), ~on_route, lanes[..., 5, :][..., crossing].any(-1))
+    on_road[~on_road] = scene.drivable_areas.under(points[..., :4, :][~on_road]).any(-1)
+    route = np.isin(used, scene.route)
+    crossing = np.array([scene.lanes[i].intersection for i in used], bool)
+    return Where(
+        several,
+        ~on_road.all(-1),
+        ~lanes[..., 4, route].any(-1),
+        lanes[..., 5, crossing].any(-1),
+    )
 
 
-def direction(states: Array, areas: Areas) -> Array:
+def direction(states: Array, where: Where) -> Array:
     """DDC: metres outside the route's lanes in any second of the motion."""
     moved = np.hypot(*np.moveaxis(np.diff(ego_centre(states), axis=1), -1, 0))
-    wrong = np.concatenate([np.zeros((len(states), 1)), moved], 1) * areas.off_route
+    wrong = np.concatenate([np.zeros((len(states), 1)), moved], 1) * where.off_route
     sums = np.cumsum(np.pad(wrong, ((0, 0), (SECOND, 0))), 1)
     most = (sums[:, SECOND:] - sums[:, :-SECOND]).max(1)
     return np.where(most < WRONG_WAY[0], 1.0, np.where(most < WRONG_WAY[1], 0.5, 0.0))

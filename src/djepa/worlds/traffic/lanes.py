@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from djepa.errors import DjepaError
-from djepa.worlds.traffic.plane import Array, inside_each, lengths, spaced, unit
+from djepa.worlds.traffic.plane import Areas, Array, lengths, spaced, unit
 from djepa.worlds.traffic.scene import Lane
 
 SHOULDER = 0.5  # m added to a lane's sides where a map has no drivable area of its own
@@ -72,7 +72,7 @@ def mark_crossings(lanes: Sequence[Lane]) -> tuple[Lane, ...]:
     """Lanes that share ground with a lane that is neither beside, before nor after them."""
     inner = [spaced(lane.centre, 2.0)[1:-1] for lane in lanes]
     owner = np.repeat(np.arange(len(lanes)), [len(points) for points in inner])
-    under = inside_each(np.concatenate([np.zeros((0, 2)), *inner]), [x.polygon for x in lanes])
+    under = Areas.of([x.polygon for x in lanes]).under(np.concatenate([np.zeros((0, 2)), *inner]))
     shared = np.zeros((len(lanes), len(lanes)), bool)
     np.logical_or.at(shared, owner, under)
     for i, lane in enumerate(lanes):

@@ -4,6 +4,7 @@ Legend: N points, P corners of a polygon or points of a line, L polygons.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,14 +64,27 @@ def boxes_meet(a: Array, b: Array) -> Mask:
 
     Two convex shapes are apart exactly if they are apart along a normal of one of their sides.
     """
-    a, b = np.broadcast_arrays(a, b)
-    apart = np.zeros(a.shape[:-2], bool)
-    for box in (a, b):
-        side = box[..., 2, :] - box[..., 1, :]  # the rear; the other side is at right angles to it
+    (p, *half_a), (q, *half_b) = _middle(a), _middle(b)
+    apart = np.zeros(np.broadcast_shapes(a.shape, b.shape)[:-2], bool)
+    for _, side in (half_a, half_b):
         for axis in (side, np.stack([-side[..., 1], side[..., 0]], -1)):
-            pa, pb = ((x * axis[..., None, :]).sum(-1) for x in (a, b))
-            apart |= (pa.min(-1) > pb.max(-1)) | (pb.min(-1) > pa.max(-1))
+            reach = sum(np.abs(_dot(half, axis)) for half in (*half_a, *half_b))
+            apart |= np.abs(_dot(q - p, axis)) > reach
     return ~apart
+
+
+def _middle(box: Array) -> tuple[Array, Array, Array]:
+    """Centre, half of the length and half of the width of boxes, (..., 2) each."""
+    front_left, rear_left, rear_right = (box[..., i, :] for i in range(3))
+    return (
+        (front_left + rear_right) / 2,
+        (front_left - rear_left) / 2,
+        (rear_left - rear_right) / 2,
+    )
+
+
+def _dot(a: Array, b: Array) -> Array:
+    return a[..., 0] * b[..., 0] + a[..., 1] * b[..., 1]
 
 
 def segment_meets_box(start: Array, end: Array, box: Array) -> Mask:
@@ -80,24 +94,36 @@ def segment_meets_box(start: Array, end: Array, box: Array) -> Mask:
 
 def inside(points: Array, polygon: Array) -> Mask:
     """(N, 2), (P, 2) -> (N,): the number of sides to the right of the point is odd."""
-    return inside_each(points, [polygon])[..., 0]
+    return Areas.of([polygon]).under(points)[..., 0]
 
 
-def inside_each(points: Array, polygons: Sequence[Array]) -> Mask:
-    """(..., 2), L polygons -> (..., L)."""
-    flat = points.reshape(-1, 2)
-    x, y = np.ascontiguousarray(flat[:, 0]), np.ascontiguousarray(flat[:, 1])
-    found = np.zeros((len(polygons), len(flat)), bool)
-    bounds = np.array([[*p.min(0), *p.max(0)] for p in polygons]).reshape(-1, 4)
-    west, south, east, north = bounds.T
-    if len(flat):
-        near = (west <= x.max()) & (east >= x.min()) & (south <= y.max()) & (north >= y.min())
-        for i in np.flatnonzero(near):
-            at = (x >= west[i]) & (x <= east[i]) & (y >= south[i]) & (y <= north[i])
-            rows = np.flatnonzero(at)
-            if len(rows):
-                found[i, rows] = _odd_sides(x[rows], y[rows], polygons[i])
-    return found.T.reshape(*points.shape[:-1], len(polygons))
+@dataclass(frozen=True)
+class Areas:
+    """Polygons and the boxes around them."""
+
+    polygons: Sequence[Array]
+    bounds: Array  # (L, 4) west, south, east, north
+
+    @classmethod
+    def of(cls, polygons: Sequence[Array]) -> "Areas":
+        """L polygons (P, 2)."""
+        bounds = [[*polygon.min(0), *polygon.max(0)] for polygon in polygons]
+        return cls(polygons, np.array(bounds).reshape(-1, 4))
+
+    def under(self, points: Array) -> Mask:
+        """(..., 2) -> (..., L): which polygons is a point in?"""
+        flat = points.reshape(-1, 2)
+        found = np.zeros((len(self.polygons), len(flat)), bool)
+        if len(flat):
+            x, y = np.ascontiguousarray(flat[:, 0]), np.ascontiguousarray(flat[:, 1])
+            west, south, east, north = self.bounds.T
+            near = (west <= x.max()) & (east >= x.min()) & (south <= y.max()) & (north >= y.min())
+            for i in np.flatnonzero(near):
+                at = (x >= west[i]) & (x <= east[i]) & (y >= south[i]) & (y <= north[i])
+                rows = np.flatnonzero(at)
+                if len(rows):
+                    found[i, rows] = _odd_sides(x[rows], y[rows], self.polygons[i])
+        return found.T.reshape(*points.shape[:-1], len(self.polygons))
 
 
 def _odd_sides(x: Array, y: Array, polygon: Array) -> Mask:

@@ -11,7 +11,7 @@ import numpy as np
 
 from djepa.worlds.traffic.execute import follow
 from djepa.worlds.traffic.idm import FREE, Style, idm
-from djepa.worlds.traffic.judge import judge_states, pdms, relative_progress
+from djepa.worlds.traffic.judge import judge_states, locate, pdms, relative_progress
 from djepa.worlds.traffic.plane import Array, along_line, project, to_frame, unit
 from djepa.worlds.traffic.scene import DT, EVERY, FRONT, STEPS, WIDTH, H, Scene, V
 
@@ -23,11 +23,12 @@ RANGE = 100.0  # m, how far ahead a leader is looked for
 def reference_progress(scene: Scene, traffic: Array) -> float:
     """Metres of the chosen drive; 0 if it collides or leaves the road in the real traffic."""
     states = follow(scene.ego, drives(scene))
-    seen = judge_states(scene, constant_velocity(traffic), states, 0.0)
+    where = locate(scene, states)
+    seen = judge_states(scene, constant_velocity(traffic), states, 0.0, where)
     most = np.full(len(states), seen.progress.max())
     ep = relative_progress(seen.progress, most, seen.nc * seen.dac)
     best = int(pdms(seen.nc, seen.dac, seen.ttc, ep, seen.comfort).argmax())
-    return float(judge_states(scene, traffic, states[best : best + 1], 0.0).progress[0])
+    return float(judge_states(scene, traffic, states, 0.0, where).progress[best])
 
 
 def constant_velocity(traffic: Array) -> Array:

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from djepa.errors import DjepaError
 from djepa.worlds.traffic.plane import (
+    Areas,
     Array,
     along_line,
-    inside_each,
     lengths,
     project,
     spaced,
@@ -27,7 +27,7 @@ TURNED = np.deg2rad(60)  # a lane that points elsewhere is not the car's
 
 def lanes_of(lanes: Sequence[Lane], poses: Array) -> list[int | None]:
     """(N, 3+) x, y, heading -> row of the lane of each: of those under it, the best aligned."""
-    under = inside_each(poses[:, :2], [lane.polygon for lane in lanes])
+    under = Areas.of([lane.polygon for lane in lanes]).under(poses[:, :2])
     return [
         _aligned(lanes, pose, np.flatnonzero(row)) for pose, row in zip(poses, under, strict=True)
     ]

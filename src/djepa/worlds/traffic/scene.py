@@ -8,12 +8,13 @@ Legend: L lanes, T tracks, P points.
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from djepa.errors import DjepaError
-from djepa.worlds.traffic.plane import Array, corners, unit
+from djepa.worlds.traffic.plane import Areas, Array, corners, unit
 
 DT = 0.1  # s, a step of execution and of every track
 STEPS = 40  # executed, 4 s
@@ -66,6 +67,16 @@ class Scene:
     kind: NDArray[np.int64]  # (T,) of Kind
     red: tuple[int, ...] = ()  # rows of lanes that a red light closes now
     driven: Array | None = None  # (8, 3) what the recorded driver did, in the frame of the ego
+
+    @cached_property
+    def lane_areas(self) -> Areas:
+        """The lanes' polygons."""
+        return Areas.of([lane.polygon for lane in self.lanes])
+
+    @cached_property
+    def drivable_areas(self) -> Areas:
+        """The drivable polygons."""
+        return Areas.of(self.drivable)
 
     def __post_init__(self) -> None:
         T = len(self.kind)
