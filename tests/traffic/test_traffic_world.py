@@ -1,5 +1,8 @@
 """Execution, geometry and generated traffic."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -163,3 +166,11 @@ def test_proposals_match_the_start_speed_and_differ(logs) -> None:  # type: igno
 def test_too_little_traffic_makes_no_vocabulary(logs) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(DjepaError, match="too few"):
         fit_vocabulary([], generator("test"))
+
+
+def test_the_example_of_the_driving_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = Path(__file__).parents[2] / "docs/driving.md"
+    code = re.search(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    assert code
+    exec(code.group(1).replace("range(7)", "range(2)").replace("logs=2", "logs=1"), {})
+    assert capsys.readouterr().out.count("calibration-0/straight-00000") == 2

@@ -18,7 +18,6 @@ from djepa.align.driving import (
     Normal,
     ScoreCorrection,
     switch,
-    tied_ranks,
     utility,
 )
 from djepa.errors import DjepaError
@@ -32,7 +31,6 @@ EPOCHS, ALPHAS, RISKS, MARGINS = (
     (0.0, 0.1, 0.3),
     (0.0, 0.005, 0.02),
 )
-RIDGE = 1e-2
 Network = TypeVar("Network", bound=nn.Module)
 Loss = Callable[[Tensor, Tensor, Tensor, DrivingOutcomes], Tensor]
 
@@ -69,7 +67,7 @@ class Corrected:
 
     def decide(self, evidence: DrivingEvidence) -> Tensor:
         """(N,) positions of the chosen candidates."""
-        return Score(self.score(evidence), higher_is_better=True).winners(evidence.ids)
+        return _best(self.score(evidence), evidence)
 
 
 @dataclass(frozen=True)
@@ -105,32 +103,6 @@ class Anchored:
         return switch(self.score(evidence), evidence.ids, evidence.native, self.setting.margin)
 
 
-@dataclass(frozen=True)
-class Fused:
-    """The control without a network: a linear map of the native scalars."""
-
-    normal: Normal
-    weights: Tensor  # (9,)
-
-    def score(self, evidence: DrivingEvidence) -> Tensor:
-        """(N, K)."""
-        return _with_one(self.normal(_scalars(evidence))).double() @ self.weights
-
-    def decide(self, evidence: DrivingEvidence) -> Tensor:
-        """(N,) positions of the chosen candidates."""
-        return Score(self.score(evidence), higher_is_better=True).winners(evidence.ids)
-
-
-def fit_fusion(evidence: DrivingEvidence, outcomes: DrivingOutcomes) -> Fused:
-    """Ridge regression of quality on six logits, score and rank."""
-    normal = Normal.of(_scalars(evidence))
-    x = _with_one(normal(_scalars(evidence))).double().flatten(0, 1)
-    penalty = RIDGE * len(x) * torch.eye(x.shape[1], dtype=x.dtype)
-    penalty[-1, -1] = 0.0
-    weights = torch.linalg.solve(x.T @ x + penalty, x.T @ outcomes.pdms.double().flatten())
-    return Fused(normal, weights)
-
-
 def fit_correction(
     fit: tuple[DrivingEvidence, DrivingOutcomes],
     calibration: tuple[DrivingEvidence, DrivingOutcomes],
@@ -147,18 +119,20 @@ def fit_correction(
     tokens = evidence.tokens(auxiliary=True)
     normal = Normal.of(tokens)
     network = _made(lambda: ScoreCorrection(tokens.shape[-1], relations), "correction", seed)
-    kept: list[tuple[tuple[float, float, int], dict[str, Tensor]]] = []
+    native = calibration[0].score.double()
+    best = ((-1.0, 0.0, 0), _copy(network))  # (PDMS, -scale, -epoch), weights
 
     def after(epoch: int) -> None:
+        nonlocal best
+        delta = Corrected(network, normal, 1.0, epoch).score(calibration[0]) - native
         for scale in SCALES:
-            chosen = Corrected(network, normal, scale, epoch).decide(calibration[0])
-            value = _sum(calibration[1].pdms, chosen)
-            kept.append(((value, -scale, -epoch), _copy(network)))
-            best = max(kept, key=lambda item: item[0])
-            kept[:] = [best]
+            chosen = _best(native + scale * delta, calibration[0])
+            key = (_sum(calibration[1].pdms, chosen), -scale, -epoch)
+            if key > best[0]:
+                best = key, _copy(network)
 
     _train(network, network.loss, normal(tokens), evidence, outcomes, recipe, seed, after)
-    (_, scale, epoch), weights = kept[0]
+    (_, scale, epoch), weights = best
     network.load_state_dict(weights)
     return Corrected(network.eval(), normal, -scale, -epoch)
 
@@ -275,6 +249,10 @@ def _copy(network: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in network.state_dict().items()}
 
 
+def _best(score: Tensor, evidence: DrivingEvidence) -> Tensor:
+    return Score(score, higher_is_better=True).winners(evidence.ids)
+
+
 def _utility(evidence: DrivingEvidence, delta: Tensor, logits: Tensor, at: Setting) -> Tensor:
     return utility(evidence.score, delta, logits, evidence.native, at.alpha, at.risk)
 
@@ -282,16 +260,6 @@ def _utility(evidence: DrivingEvidence, delta: Tensor, logits: Tensor, at: Setti
 def _sum(pdms: Tensor, chosen: Tensor) -> float:
     """PDMS of what is chosen, over all scenes."""
     return float(pdms.double().gather(1, chosen[:, None]).sum())
-
-
-def _scalars(evidence: DrivingEvidence) -> Tensor:
-    """(N, K, 8): six logits, score and rank."""
-    ranks = tied_ranks(evidence.score)[..., None]
-    return torch.cat([evidence.logits, evidence.score[..., None], ranks], -1).float()
-
-
-def _with_one(x: Tensor) -> Tensor:
-    return torch.cat([x, torch.ones_like(x[..., :1])], -1)
 
 
 def _apart(fit: DrivingEvidence, calibration: DrivingEvidence) -> None:
