@@ -25,7 +25,7 @@ from djepa.models.traffic_raster import Frame, later, mirrored, raster, seen
 from djepa.pools.driving import Vocabulary, fit_vocabulary, propose
 from djepa.seeds import generator, seed_for
 from djepa.worlds.traffic.execute import execute
-from djepa.worlds.traffic.generate import make_log, scenes
+from djepa.worlds.traffic.generate import make_log, scenes_of
 from djepa.worlds.traffic.judge import Judge, Judgement
 from djepa.worlds.traffic.plane import Array
 from djepa.worlds.traffic.scene import STEPS, H, Scene, V
@@ -141,19 +141,15 @@ def train(
         yield epoch + 1, float(np.mean(losses)), model
 
 
-def native_vocabulary(config: TrafficTraining) -> Vocabulary:
-    """The vocabulary of the logs that the model is trained on."""
-    logs = (make_log("native", i, config.seed) for i in range(config.logs))
-    return fit_vocabulary(logs, generator("traffic", "vocabulary", config.seed))
-
-
 def main(out: tyro.conf.Positional[Path], config: TrafficTraining = TrafficTraining()) -> None:  # noqa: B008
     """Generate scenes, train, and write weights, vocabulary and card to OUT."""
     begun = time.perf_counter()
-    vocabulary = native_vocabulary(config)
-    made = scenes("native", config.logs, config.per_log, config.seed)
+    logs = [make_log("native", i, config.seed) for i in range(config.logs)]
+    vocabulary = fit_vocabulary(logs, generator("traffic", "vocabulary", config.seed))
     examples = [
-        example(scene, vocabulary, generator("traffic", "targets", scene.name)) for scene in made
+        example(scene, vocabulary, generator("traffic", "targets", scene.name))
+        for log in logs
+        for scene in scenes_of(log, config.per_log)
     ]
     print(f"{len(examples)} scenes in {time.perf_counter() - begun:.0f} s", flush=True)
     for epoch, loss, model in train(config, examples):

@@ -28,9 +28,13 @@ CAR, TRUCK, WALKER, CONE = (4.6, 1.9), (9.0, 2.4), (0.6, 0.6), (0.4, 0.4)  # m
 def scenes(split: str, logs: int, per_log: int = 2, seed: int = 0) -> Iterator[Scene]:
     """Scenes of logs 0, 1, ...; families take turns, egos are drawn among the cars that can be."""
     for number in range(logs):
-        log = make_log(split, number, seed)
-        rng = generator("traffic", split, seed, number, "egos")
-        yield from (cut(log, row, start) for start, row in _places(log, per_log, rng))
+        yield from scenes_of(make_log(split, number, seed), per_log)
+
+
+def scenes_of(log: Recording, count: int = 2) -> list[Scene]:
+    """Up to `count` scenes of one generated log."""
+    rng = generator("traffic", log.log, "egos")
+    return [cut(log, row, start) for start, row in _places(log, count, rng)]
 
 
 def _places(log: Recording, count: int, rng: np.random.Generator) -> list[tuple[int, int]]:
