@@ -166,8 +166,7 @@ def fit_anchor(
                 U = _utility(test, *read, setting)
                 total[setting] += _sum(pdms, switch(U, test.ids, native, setting.margin))
     order = sorted(grid, key=lambda s: (-round(total[s], 9), -s.margin, -s.risk, s.alpha, s.epochs))
-    native = total[Setting()]
-    chosen = order[0] if total[order[0]] > native + 1e-9 else Setting()
+    chosen = order[0] if total[order[0]] > total[Setting()] + 1e-9 else Setting()
     for model in _anchors(evidence, outcomes, seed, -1, risk, recipe):
         if model.setting.epochs == chosen.epochs:
             return Anchored(model.network, model.normal, chosen)
@@ -231,7 +230,7 @@ def _train(
         for rows in torch.randperm(len(evidence), generator=random).split(recipe.batch):
             optimiser.zero_grad()
             seen = outcomes.rows(rows)
-            loss(tokens[rows], score[rows], evidence.ids[rows], seen).backward()  # type: ignore[no-untyped-call]
+            loss(tokens[rows], score[rows], evidence.ids[rows], seen).backward()
             nn.utils.clip_grad_norm_(network.parameters(), recipe.clip)
             optimiser.step()
         network.eval()

@@ -133,7 +133,7 @@ def train(
             batch = [examples[i] for i in rows.tolist()]
             total, score = loss_of(model, batch, epoch % 2 == 1, random)
             optimiser.zero_grad()
-            total.backward()  # type: ignore[no-untyped-call]
+            total.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()
             schedule.step()

@@ -24,10 +24,10 @@ def comfortable(states: Array) -> Mask:
         (smooth(h, 5, 3, 2), YAW_ACCEL),
         (smooth(h, 5, 2, 1), YAW_RATE),
     )
-    good = ((lon > LON_ACCEL[0]) & (lon < LON_ACCEL[1])).all(1)
+    good = (lon > LON_ACCEL[0]) & (lon < LON_ACCEL[1])
     for values, limit in rates:
-        good &= (np.abs(values) < limit).all(1)
-    return good
+        good &= np.abs(values) < limit
+    return np.asarray(good.all(1))
 
 
 def smooth(values: Array, window: int, order: int, derivative: int = 0) -> Array:

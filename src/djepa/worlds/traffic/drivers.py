@@ -51,9 +51,16 @@ class Traffic:
             self.heading[g, :n] = np.unwrap(np.arctan2(step[:, 1], step[:, 0]))
             self.cap[g] = _speed_cap(self.heading[g, :n], most)
         self.end = self.far[:, -1]
-        of = lambda name: np.array([getattr(line, name) for line in layout.lines])  # noqa: E731
-        self.stop, self.clear, self.merge = of("stop"), of("clear"), of("merge")
-        self.arm, self.entry = of("arm"), of("entry")
+        lines = layout.lines
+        self.stop, self.clear = (
+            np.array([x.stop for x in lines]),
+            np.array([x.clear for x in lines]),
+        )
+        self.merge = np.array([x.merge for x in lines])
+        self.arm, self.entry = (
+            np.array([x.arm for x in lines]),
+            np.array([x.entry for x in lines]),
+        )
         self.conflict = _conflicts(self.points, self.stop, self.clear, self.entry, self.far)
         self.granted: Mask = np.zeros(len(cars.s), bool)
 
@@ -151,7 +158,8 @@ class Traffic:
         can_stop = c.v**2 / (2 * CAN_STOP) < left - 2
         self.granted &= ~(closed & can_stop & (left > 0))
         asking = ~self.granted & (left > 0) & (left < 30) & ~(closed & can_stop)
-        for i in sorted(np.flatnonzero(asking), key=lambda i: (left[i] / max(c.v[i], 2.0), i)):
+        rows = np.flatnonzero(asking)
+        for i in rows[np.argsort((left / np.maximum(c.v, 2.0))[rows], kind="stable")].tolist():
             inside = self.granted
             if not self.conflict[c.line[i], c.line[inside]].any():
                 self.granted[i] = True
@@ -186,7 +194,7 @@ class Traffic:
     def _change_lanes(self, along: Array, offset: Array, a: Array) -> None:
         """MOBIL: change if the own gain outweighs what it costs the new follower."""
         c, lines = self.cars, self.layout.lines
-        for i in np.flatnonzero((np.abs(c.d) < 0.05) & (c.v > 3)):
+        for i in np.flatnonzero((np.abs(c.d) < 0.05) & (c.v > 3)).tolist():
             for to in (lines[c.line[i]].left, lines[c.line[i]].right):
                 if to is None or lines[to].merge - along[to, i] < ZIPPER:
                     continue

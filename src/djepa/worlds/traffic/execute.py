@@ -85,7 +85,7 @@ def profiles(reference: Array) -> tuple[Array, Array]:
     rows = DT * speed[..., None] * sums  # (B, n, n)
     normal = rows.transpose(0, 2, 1) @ rows + ridge
     fitted = np.linalg.solve(normal, (rows * turned[..., None]).sum(1)[..., None])[..., 0]
-    return speed, fitted @ sums.T
+    return speed.astype(np.float64), fitted @ sums.T
 
 
 def _commands(

@@ -112,15 +112,16 @@ def locate(scene: Scene, states: Array) -> Where:
     lanes = under[..., used]
     touched = lanes[..., :4, :]
     several = (touched.any(-2).sum(-1) > 1) & ~touched.all(-2).any(-1)
-    on_road = touched.any(-1)  # a lane is drivable; the other areas are asked only where none is
+    # A lane is drivable; the other areas are asked only where there is none.
+    on_road = np.asarray(touched.any(-1))
     on_road[~on_road] = scene.drivable_areas.under(points[..., :4, :][~on_road]).any(-1)
     route = np.isin(used, scene.route)
     crossing = np.array([scene.lanes[i].intersection for i in used], bool)
     return Where(
         several,
-        ~on_road.all(-1),
-        ~lanes[..., 4, route].any(-1),
-        lanes[..., 5, crossing].any(-1),
+        ~np.asarray(on_road.all(-1)),
+        ~np.asarray(lanes[..., 4, route].any(-1)),
+        np.asarray(lanes[..., 5, crossing].any(-1)),
     )
 
 

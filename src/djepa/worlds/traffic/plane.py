@@ -118,7 +118,7 @@ class Areas:
             x, y = np.ascontiguousarray(flat[:, 0]), np.ascontiguousarray(flat[:, 1])
             west, south, east, north = self.bounds.T
             near = (west <= x.max()) & (east >= x.min()) & (south <= y.max()) & (north >= y.min())
-            for i in np.flatnonzero(near):
+            for i in np.flatnonzero(near).tolist():
                 at = (x >= west[i]) & (x <= east[i]) & (y >= south[i]) & (y <= north[i])
                 rows = np.flatnonzero(at)
                 if len(rows):

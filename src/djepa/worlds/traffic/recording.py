@@ -113,8 +113,8 @@ def cut(recording: Recording, row: int, start: int = 0) -> Scene:
     past = np.full((len(keep), BEHIND + 1, 4), np.nan)
     known = min(start, BEHIND)
     past[:, BEHIND - known :] = recording.state[keep, start - known : start + 1]
-    route, path = find_route(recording.lanes, track[start:])
-    lanes, drivable, route, red = _local_map(recording, ego, route, start)
+    on_route, path = find_route(recording.lanes, track[start:])
+    lanes, drivable, route, red = _local_map(recording, ego, on_route, start)
     return Scene(
         name=f"{recording.log}/{recording.ids[row]}@{start}",
         log=recording.log,
@@ -162,7 +162,7 @@ def _around(recording: Recording, row: int, start: int) -> NDArray[np.intp]:
     """Other tracks that come within the map's radius during the scene."""
     span = recording.state[:, start : start + AHEAD + 1, :2]
     away = np.hypot(*np.moveaxis(span - recording.state[row, start, :2], -1, 0))
-    near = (np.where(np.isfinite(away), away, np.inf) < RADIUS).any(1)
+    near = np.asarray((np.where(np.isfinite(away), away, np.inf) < RADIUS).any(1))
     near[row] = False
     return np.flatnonzero(near)
 

@@ -69,7 +69,9 @@ def parked(rng: np.random.Generator) -> Layout:
 def crossing(rng: np.random.Generator) -> Layout:
     """A street with one or two pedestrian crossings; half of them with parked cars."""
     axis = _bent(rng) if rng.random() < 0.3 else np.array([[-HALF, 0.0], [HALF, 0.0]])
-    return _road("crossing", axis, rng, kerb=bool(rng.random() < 0.5), crossings=rng.integers(1, 3))
+    return _road(
+        "crossing", axis, rng, kerb=bool(rng.random() < 0.5), crossings=int(rng.integers(1, 3))
+    )
 
 
 def merge(rng: np.random.Generator) -> Layout:
@@ -106,7 +108,8 @@ def junction(rng: np.random.Generator, signals: bool = False) -> Layout:
     reach = count * width + rng.uniform(5, 9)  # of the stop lines from the centre
     turn = np.arange(4) * np.pi / 2 + rng.uniform(-0.2, 0.2, 4)
     limit = rng.uniform(9, 15)
-    pieces, following, beside = [], [], []
+    pieces: list[Array] = []
+    beside: list[tuple[int, ...]] = []
     for angle in turn:  # lanes 0 .. 2n - 1 of an arm: n towards the centre, n away from it
         for k in range(count):
             aside = (k + 0.5) * width
@@ -116,7 +119,7 @@ def junction(rng: np.random.Generator, signals: bool = False) -> Layout:
         for k in range(count):
             pieces.append(_ray(angle, -(k + 0.5) * width, reach, ARM))
             beside.append(_others(len(pieces) - 1, k, count))
-    following = [() for _ in pieces]
+    following: list[tuple[int, ...]] = [() for _ in pieces]
     lines = []
     for arm in range(4):
         for k in range(count):
@@ -172,7 +175,8 @@ def _road(
     limit = rng.uniform(8, 14) if kerb or crossings else rng.uniform(11, 20)
     axis = spaced(axis, 2.0)
     far = lengths(axis)[-1]
-    pieces, lines = [], []
+    pieces: list[Array] = []
+    lines: list[Line] = []
     for way in (axis, axis[::-1]):
         first = len(lines)
         for k in range(count):  # to the right of the axis, the innermost first
