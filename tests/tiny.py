@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from djepa.models.lewm import LeWMConfig
+from djepa.models.patches import PatchConfig
 
 TINY = LeWMConfig(
     image=28,
@@ -20,3 +21,15 @@ TINY = LeWMConfig(
     dropout=0.0,
 )
 TINY_DEEP = replace(TINY, predictor_depth=2, dropout=0.1)  # with layers to freeze, and to not drop
+TINY_PATCHES = PatchConfig(
+    image=56,
+    width=6,
+    depth=1,
+    heads=3,
+    hidden=12,
+    predictor_width=16,
+    predictor_depth=1,
+    predictor_heads=2,
+    predictor_head=8,
+    predictor_hidden=16,
+)

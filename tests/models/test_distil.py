@@ -75,16 +75,16 @@ def test_views_show_the_frame_and_the_numbers_decide() -> None:
 
 
 def test_the_student_learns_and_the_teacher_follows() -> None:
-    net, frames = student(), images(16)
+    net, frames = student(), images(8)
     random = torch.Generator().manual_seed(0)
-    draws = [draw_views(16, 16, random) for _ in range(4)]
+    draws = [draw_views(8, 16, random) for _ in range(4)]
 
     def loss(numbers: torch.Tensor, masked: torch.Tensor) -> torch.Tensor:
         assert step.shadow is not None
         return distil_loss(net, step.shadow, frames, numbers, masked)
 
     step = Step(loss, net, 3e-3, 0.0, keep=0.9)
-    values = [step(draws[i % 4], 0.1 + i / 200).item() for i in range(60)]
+    values = [step(draws[i % 4], 0.1 + i / 200).item() for i in range(24)]
     assert values[-1] < 0.9 * values[0]
     teacher = step.average()
     assert not any(p.requires_grad for p in teacher.parameters())

@@ -24,13 +24,13 @@ from djepa.bench.align_work import (
     lift_inputs,
     loss_by_rows,
     problem,
-    recorded,
 )
 from djepa.bench.geometry import peak, reset_peak
 from djepa.bench.measure import Row, Say, in_child
 from djepa.bench.subject import best_seconds, figures
 from djepa.errors import DjepaError, unknown_name
 from djepa.lift.ordinal import realize
+from djepa.models.graph import record
 
 Keep = Callable[[list[Row]], None]
 AT_ONCE = 16  # starts that are decided and lifted in one call on a device
@@ -201,11 +201,10 @@ def _decide_and_lift(alignment: Alignment, test: Problem, device: str) -> list[R
     plain = best_seconds(partial(checked, *given), device, CALLS)
     note = f"{N} x {K} given tokens, {figures(1e3 * seconds)} ms a call, against one with checks"
     rows = [Row("decide and lift", "starts/s", N / seconds, N / plain, note)]
-    graph = recorded(work) if device == "cuda" else None
-    if graph is not None:
-        replay, held = graph
+    replay = record(work, ()) if device == "cuda" else None
+    if replay is not None:
         again = best_seconds(replay, device, CALLS)
-        changed = (held.choice != work().choice).float().mean().item()
+        changed = (replay().choice != work().choice).float().mean().item()
         note = f"{N} x {K}, {figures(1e3 * again)} ms a call; {changed:.1%} of choices changed"
         rows.append(Row("decide and lift, recorded", "starts/s", N / again, N / seconds, note))
     return rows

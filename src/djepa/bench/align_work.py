@@ -4,8 +4,6 @@ Legend: N starts, K candidates, F token width, B blocks, D latent.
 """
 
 import math
-import warnings
-from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -82,25 +80,6 @@ def lift_inputs(alignment: Alignment, evidence: Evidence) -> LiftInputs:
     tokens, operator = alignment.tokens(evidence), alignment.operators[0].eval()
     way, goal = futures(evidence, PAIR[0])
     return operator, alignment.gate, tokens, base, evidence.ids, way, goal
-
-
-def recorded(work: Callable[[], Lifted]) -> tuple[Callable[[], None], Lifted] | None:
-    """A call as a CUDA graph: what replays it, and what that fills; None where it cannot be one."""
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):  # libraries set up their workspaces
-            work()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            held = work()
-    except RuntimeError as error:
-        warnings.warn(f"Not recorded: {error}", stacklevel=2)
-        torch.cuda.synchronize()
-        return None
-    return graph.replay, held
 
 
 def problem(split: str, starts: int, candidates: int, latent: int, device: str) -> Problem:

@@ -102,12 +102,11 @@ def scene_of(where: str) -> Scene:
 
 def random_model(name: str, size: str) -> nn.Module:
     """A geometry with fresh weights, in eval mode."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = build(name, size).eval().requires_grad_(False)
-        for parameter in model.parameters():
-            if parameter.ndim > 1 and not parameter.any():  # a closed gate lets no action through
-                nn.init.normal_(parameter, std=0.2)
+    random = torch.Generator().manual_seed(0)
+    model = build(name, random, size).eval().requires_grad_(False)
+    for parameter in model.parameters():
+        if parameter.ndim > 1 and not parameter.any():  # a closed gate lets no action through
+            nn.init.normal_(parameter, std=0.2, generator=random)
     return model
 
 

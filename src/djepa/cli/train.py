@@ -1,6 +1,8 @@
 """`djepa train`: train a geometry from nothing."""
 
+import math
 import shlex
+import shutil
 import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -38,18 +40,22 @@ class Train:
     """TD-JEPA's planning cost: weight of the last step against the mean of all."""
     context: int = 0
     """TD-JEPA's planning cost: context frames that the mean counts beside the predicted ones."""
-    minutes: float = 8.0
-    """Time for both phases together."""
-    joint: float = 0.4
-    """Share of it for the first phase, which trains the encoder."""
-    episodes: int = 200_000
-    """Episodes to simulate, beside the training."""
-    seed: int = 0
-    """Seed of the initial weights and of the batches."""
+    recipe: str = "standard"
+    """standard, or long: more steps and episodes, and an encoder that no other geometry shares."""
+    steps: int | None = None
+    """Steps of both phases together; 40,000, or the recipe's."""
+    minutes: float | None = None
+    """Stop after so many; the same command goes on later. The weights stay the same."""
+    joint: float | None = None
+    """Share of the steps for the first phase, which trains the encoder; 0.4, or the recipe's."""
+    episodes: int | None = None
+    """Episodes to simulate, beside the training; 200,000, or the recipe's."""
+    seed: int | None = None
+    """Seed of the initial weights and of the batches; 0, or the recipe's."""
     device: str = "cuda"
     """cuda or cpu."""
     encoder: str = ""
-    """Weights whose trained encoder to take as it is; all the time then goes to the predictor."""
+    """Weights whose trained encoder to take as it is; all steps are then the predictor's."""
     begin: tuple[str, ...] = ()
     """Weights to begin with instead of random ones, wherever name and size agree; the later over
     the earlier."""
@@ -59,6 +65,23 @@ class Train:
     """Peak learning rate."""
     shrink: int = 1
     """Divides the batches, for a small machine."""
+    windows: int = 0
+    """Windows of a predictor batch; 0 takes the geometry's own."""
+    ema: float = 0.999
+    """Running average of the predictor's weights: how much of it stays in a step."""
+    compiled: str = "blocks"
+    """On a GPU compile the blocks, the whole loss, or nothing."""
+    late: float = 0.0
+    """To try: last share of the predictor's steps, on windows of eight frames with an open-loop
+    loss."""
+    curriculum: float = 0.0
+    """To try: first share of the predictor's steps, in which windows grow from four frames."""
+    noise: float = 0.0
+    """To try: spread of the noise on latents that the predictor reads."""
+    last: int = 0
+    """To try: checkpoints of the last fifth of the steps whose mean is judged too."""
+    perturbed: float = 0.0
+    """To try: share of episodes whose controls are disturbed by noise and executed again."""
     development: int = 256
     """Starts that choose the checkpoint."""
     held_out: int = 512
@@ -68,16 +91,22 @@ class Train:
         """Train, write the weights, evaluate them as written, draw the losses."""
         from djepa.errors import DjepaError
         from djepa.files import to_json
-        from djepa.models.recipes import TrainConfig
-        from djepa.models.train import Trainer
+        from djepa.models.train import OutOfTimeError, Trainer
         from djepa.models.weights import card, read_card, save_geometry
 
         if (self.out / "manifest.json").exists():
             raise DjepaError(f"{self.out} holds finished weights. Choose another --out.")
-        names = {field.name for field in fields(TrainConfig)}
-        given = {name: value for name, value in vars(self).items() if name in names}
-        trainer = Trainer(config := TrainConfig(**given), self.out, self.data)
-        model = trainer.run()
+        if self.minutes is not None and self.minutes <= 0:
+            raise DjepaError("minutes must be above 0.")
+        trainer = Trainer(config := self._config(), self.out, self.data)
+        try:
+            model = trainer.run(math.inf if self.minutes is None else self.minutes)
+        except OutOfTimeError as stopped:
+            console.print(f"Stopped at {stopped}. {self._go_on()}")
+            return 0
+        except KeyboardInterrupt:
+            console.print(self._go_on())
+            raise
         recipe, command = asdict(config), "djepa " + shlex.join(sys.argv[1:])
         if (Path(self.encoder) / "card.json").exists():
             recipe["encoder_card"] = read_card(self.encoder)
@@ -88,14 +117,29 @@ class Train:
         save_geometry(model, self.out, card(recipe, model, command, metrics))
         for passing in ("resume.safetensors", "best.safetensors"):
             (self.out / passing).unlink(missing_ok=True)
+        shutil.rmtree(self.out / "best", ignore_errors=True)
         console.print(to_json(metrics))
         self._plot()
         return 0
 
+    def _config(self) -> "TrainConfig":
+        """What is given here, else what the recipe says, else the defaults."""
+        from djepa.models.recipes import TrainConfig, recipe_for
+
+        names = {field.name for field in fields(TrainConfig)}
+        own = {name: value for name, value in vars(self).items() if name in names}
+        given = {name: value for name, value in own.items() if value is not None}
+        return TrainConfig(**(recipe_for(self.recipe, self.geometry) | given))
+
+    def _go_on(self) -> str:
+        best = self.out / "best"
+        so_far = f" The best weights so far are in {best}." if best.exists() else ""
+        return f"The last saved state is in {self.out}: the same command goes on from it.{so_far}"
+
     def _evaluate(self, config: "TrainConfig") -> dict[str, Any]:
         """Quality on starts that nothing was trained or chosen on; by shape if there are more."""
         from djepa.evaluate.quality import quality
-        from djepa.models.train import collect_each
+        from djepa.models.selection import collect_each
         from djepa.models.weights import load_geometry
 
         banks = collect_each(config, self.out / "test", self.held_out, TEST_SPLIT)

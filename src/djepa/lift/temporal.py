@@ -48,6 +48,8 @@ class TemporalConfig:
         a = self.align
         if len(a.base) != 2 or a.mixture != "ranks" or a.members != 1 or a.grid:
             raise DjepaError("Transport takes ranks of two geometries, one member and no grid.")
+        if a.operator.dropout:
+            raise DjepaError("Transport is trained without dropout.")
         if min(self.hidden, self.radius, self.temperature) <= 0:
             raise DjepaError("hidden, radius and temperature must be above 0.")
 

@@ -34,6 +34,7 @@ from djepa.lift.temporal import (
     Trajectories,
 )
 from djepa.lift.transport import TemporalTransport, transport_loss
+from djepa.models.nets import initialise
 from djepa.models.planner_pool import one_thread
 from djepa.seeds import generator, seed_for
 
@@ -75,9 +76,11 @@ def fit_temporal(
     relational, lesson = _prepare(fit, trajectories, c)
     a, operator, device = c.align, relational.operators[0], lesson.tokens.device
     trials = []
-    with one_thread(), torch.random.fork_rng([device] if lesson.tokens.is_cuda else []):
-        torch.manual_seed(seed_for("transport", a.seed) % 2**31)  # the head's weights, then dropout
-        head = TemporalTransport(c.hidden, c.radius).to(device)
+    with torch.random.fork_rng(devices=[]):  # layers draw from the global stream when they are made
+        head = TemporalTransport(c.hidden, c.radius)
+    initialise(head, torch.Generator().manual_seed(seed_for("transport", a.seed)))
+    head.to(device)
+    with one_thread():
         for update, loss in _descend(operator, head, lesson, criterion, c):
             weights = [copy.deepcopy(module.state_dict()) for module in (operator, head)]
             trials.append((_judge(relational, calibration, update, loss), weights))

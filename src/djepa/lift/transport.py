@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from djepa.align.operator import bounded
 from djepa.errors import DjepaError
 from djepa.evidence.ranks import check_pools, order
+from djepa.models.nets import initialise
 
 ETA = 1e-12
 
@@ -26,8 +27,12 @@ class TemporalTransport(nn.Module):
         super().__init__()
         self.radius = radius
         self.up, self.down = nn.Linear(5, hidden), nn.Linear(hidden, 1)
-        nn.init.zeros_(self.down.weight)
-        nn.init.zeros_(self.down.bias)
+        for parameter in self.down.parameters():
+            nn.init.zeros_(parameter)
+
+    def initialise(self, random: torch.Generator) -> None:
+        """Fresh weights of the first layer; the last one stays at zero."""
+        initialise(self.up, random)
 
     def coefficients(self, ranks: Tensor, gate: Tensor, steps: int) -> Tensor:
         """(N, K, 3) ranks of L, of T and of the final score, (N,) gate -> β (N, K, B)."""

@@ -15,8 +15,6 @@ from djepa.models.objectives import Draws, draw
 from djepa.models.predict import encode_states
 from djepa.tasks.task import Scene
 
-EPISODES = 4096  # encoded at a time
-
 
 class Cache:
     """(E, F, D) in fp16, one phase of a stride per episode; grows as episodes come in.
@@ -34,21 +32,20 @@ class Cache:
         )
         self._blocks = torch.empty((most, frames - 1, width), device=self._device)
         self._known = 0
-        self.extend()
 
     def __len__(self) -> int:
         return self._known
 
     @torch.no_grad()
-    def extend(self) -> None:
-        """Encode the episodes that have come since."""
-        ready, n = self._episodes.refresh(least=self._episodes.validation + 1), len(self._scenes)
-        for begin in range(self._known, ready, EPISODES):
-            end = min(begin + EPISODES, ready)
+    def extend(self, episodes: int) -> None:
+        """Encode until there are so many: shard by shard, so in the same batches at any time."""
+        self._episodes.take(episodes)
+        shard, n = self._episodes.validation, len(self._scenes)
+        while self._known < episodes:
             for i, scene in enumerate(self._scenes):
-                rows = torch.arange(begin + i, end, n, device=self._device)
+                rows = torch.arange(self._known + i, self._known + shard, n, device=self._device)
                 self._take(rows[:, None], scene)
-        self._known = ready
+            self._known += shard
 
     def _take(self, rows: Tensor, scene: Scene) -> None:
         """(n, 1) episodes of one scene."""
@@ -63,7 +60,12 @@ class Cache:
         self._blocks[rows[:, 0]] = self._encoder.blocks(self._episodes.controls[rows, taken])
 
     def windows(
-        self, B: int, T: int, random: torch.Generator, validation: bool = False
+        self,
+        B: int,
+        T: int,
+        random: torch.Generator,
+        noise: float = 0.0,
+        validation: bool = False,
     ) -> tuple[Tensor, Tensor, Draws]:
         """Random windows of training or of validation episodes.
 
@@ -73,8 +75,8 @@ class Cache:
         def integers(low: int, high: int) -> Tensor:
             return torch.randint(low, high, (B, 1), device=self._device, generator=random)
 
-        held = self._episodes.validation
-        episode = integers(0, held) if validation else integers(held, self._known)
+        first = self._episodes.validation
+        episode = integers(0, first) if validation else integers(first, self._known)
         at = integers(0, self._latents.shape[1] - T + 1) + torch.arange(T, device=self._device)
-        draws = draw(B, T, self._encoder.config.width, random)
+        draws = draw(B, T, self._latents.shape[2], random, noise=noise)
         return self._latents[episode, at].float(), self._blocks[episode, at[:, :-1]], draws

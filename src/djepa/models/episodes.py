@@ -28,6 +28,7 @@ from djepa.worlds.behaviours import drive
 FORMAT, VERSION = "djepa-episodes", 2
 FRAMES = 16  # strides of controls that make an episode
 SHARD = 1024  # episodes of a shard
+SPREADS = (0.05, 0.15, 0.3)  # of the noise on perturbed controls, as in pools
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Shard:
     shapes: tuple[str, ...]  # in turn
     seed: int
     number: int
+    perturbed: bool = False  # controls disturbed by noise and executed again
 
     @property
     def path(self) -> Path:
@@ -49,6 +51,7 @@ class Shard:
     def record(self) -> dict[str, Any]:
         """What is written into it: the world and all that was drawn."""
         drawn = {"shapes": [*self.shapes], "seed": self.seed, "number": self.number}
+        drawn |= {"perturbed": True} if self.perturbed else {}
         return {"format": FORMAT, "version": VERSION, "world": self.world, **drawn}
 
     def read(self) -> Arrays:
@@ -60,14 +63,22 @@ class Shard:
 
 
 def plan_shards(
-    folder: Path, episodes: int, seed: int, shapes: tuple[str, ...], world: str = "push"
+    folder: Path,
+    episodes: int,
+    seed: int,
+    shapes: tuple[str, ...],
+    world: str = "push",
+    perturbed: float = 0.0,
 ) -> list[Shard]:
-    """The shards that hold so many episodes."""
+    """The shards that hold so many episodes; that share of them, evenly spread, is perturbed."""
     if episodes < 1 or seed < 0:
         raise DjepaError(f"Ask for one episode or more, and a seed of 0 or more, not {episodes}.")
     if SHARD % len(shapes):
         raise DjepaError(f"{len(shapes)} shapes do not share {SHARD} episodes evenly.")
-    return [Shard(folder, world, shapes, seed, number) for number in range(-(-episodes // SHARD))]
+    return [
+        Shard(folder, world, shapes, seed, n, int((n + 1) * perturbed) > int(n * perturbed))
+        for n in range(-(-episodes // SHARD))
+    ]
 
 
 def length(world: str) -> int:
@@ -89,9 +100,18 @@ def simulate(shard: Shard) -> Path:
         world = worlds[i % len(worlds)]
         world.restore(task.initial_state(world, rng))
         states[i], controls[i] = drive(world, task.explorer(world, rng), L)
+        if shard.perturbed:
+            controls[i] = perturb(controls[i], rng)
+            states[i] = world.execute(states[i, 0], controls[i][None])[0]
     arrays = {"states": states, "controls": controls}
     write_atomically(shard.path, seal_shard(shard.path, arrays, shard.record))
     return shard.path
+
+
+def perturb(controls: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(L, A) controls with normal noise of one of the spreads, within the bounds of controls."""
+    bound = max(1.0, float(np.abs(controls).max()))
+    return np.clip(controls + rng.normal(0.0, rng.choice(SPREADS), controls.shape), -bound, bound)
 
 
 class Simulation:
@@ -130,7 +150,7 @@ class Episodes:
         patience: float = 120.0,
         simulation: Simulation | None = None,
     ) -> None:
-        self._shards, self._device, self._patience = shards, device, patience
+        self._shards, self.device, self._patience = shards, device, patience
         self._simulation = simulation
         self._states, self._controls = torch.empty(0), torch.empty(0)
         self._taken = 0
@@ -152,33 +172,34 @@ class Episodes:
         """Number of episodes taken up."""
         return self._taken * SHARD
 
-    def refresh(self, least: int = 0) -> int:
-        """Take up finished shards in order; wait until `least` episodes are there."""
+    def take(self, episodes: int) -> None:
+        """Take up shards in order until there are so many; wait for those that are not yet there.
+
+        Never more than asked for: what a training has seen follows from its step, not from time.
+        """
         since = time.monotonic()
-        while self._taken < len(self._shards):
+        while self.ready < episodes:
             shard = self._shards[self._taken]
             if shard.path.exists():
                 self._take(shard)
-            elif self.ready >= least:
-                break
+                since = time.monotonic()
             elif time.monotonic() - since > self._patience:
                 raise DjepaError(f"No {shard.path} after {self._patience:.0f} s. Who simulates?")
             else:
                 if self._simulation is not None:
                     self._simulation.check()
                 time.sleep(0.1)
-        return self.ready
 
     def _take(self, shard: Shard) -> None:
         arrays = shard.read()
         if not self._taken:  # now it is known how wide they are
             self._states, self._controls = (
-                torch.empty((self.capacity, *arrays[name].shape[1:]), device=self._device)
+                torch.empty((self.capacity, *arrays[name].shape[1:]), device=self.device)
                 for name in ("states", "controls")
             )
         rows = slice(self.ready, self.ready + SHARD)
-        self._states[rows] = torch.from_numpy(arrays["states"]).to(self._device)
-        self._controls[rows] = torch.from_numpy(arrays["controls"]).to(self._device)
+        self._states[rows] = torch.from_numpy(arrays["states"]).to(self.device)
+        self._controls[rows] = torch.from_numpy(arrays["controls"]).to(self.device)
         self._taken += 1
 
     @property

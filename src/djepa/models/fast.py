@@ -1,12 +1,10 @@
 """Decisions at speed: frames in, costs out, in one call.
 
-On a GPU launching a decision's thousand small kernels costs more than their arithmetic: the call is
-recorded once per shape as a CUDA graph and then replayed.
+On a GPU the call is recorded once per shape as a CUDA graph and then replayed.
 
 Legend: N starts, K candidates, B blocks of five controls, A action width, D latent.
 """
 
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from djepa.errors import DjepaError, unknown_name
+from djepa.models.graph import Recorded, record
 from djepa.models.precision import PRECISIONS, arithmetic, narrowed
 from djepa.models.protocol import CONTEXT, STRIDE, Geometry
 
@@ -29,9 +28,6 @@ class Inputs(NamedTuple):
     proprio: Tensor  # (N, 4, 4): pusher x y vx vy in the three frames, then in the goal
     history: Tensor  # (N, 10, A)
     candidates: Tensor  # (N, K, 5 B, A)
-
-
-Recording = tuple[torch.cuda.CUDAGraph, Inputs, Tensor]  # the graph, what it reads and writes
 
 
 class Fast:
@@ -65,7 +61,7 @@ class Fast:
             self._encode, self._rollout = _beneath(nets.encode), _beneath(nets.rollout)
         self._predict = torch.compile(self._futures, dynamic=False) if compiled else self._futures
         self._records = record and self.device.type == "cuda"
-        self._calls: dict[tuple[torch.Size, ...], Recording | None] = {}
+        self._calls: dict[tuple[torch.Size, ...], Recorded[Tensor] | None] = {}
 
     @property
     def recorded(self) -> bool:
@@ -98,35 +94,16 @@ class Fast:
 
     def _replayed(self, given: Inputs) -> Tensor:
         shapes = tuple(tensor.shape for tensor in given)
-        call = self._calls.pop(shapes) if shapes in self._calls else self._recording(given)
+        call = self._calls.pop(shapes) if shapes in self._calls else self._record(given)
         self._calls[shapes] = call  # the latest comes last
         if len(self._calls) > KEPT:
             self._calls.pop(next(iter(self._calls)))
         if call is None:
             return self._costs(self._here(given))
-        graph, inputs, cost = call
-        for held, fresh in zip(inputs, given, strict=True):
-            held.copy_(fresh)
-        graph.replay()
-        return cost.clone()  # the next replay overwrites it
+        return call(*given).clone()  # the next replay overwrites it
 
-    def _recording(self, given: Inputs) -> Recording | None:
-        inputs = Inputs(*(tensor.clone() for tensor in self._here(given)))
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):  # libraries set up their workspaces, compilers compile
-                self._costs(inputs)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph):
-                cost = self._costs(inputs)
-        except RuntimeError as error:
-            warnings.warn(f"Not recorded, kernels are launched one by one: {error}", stacklevel=4)
-            torch.cuda.synchronize()
-            return None
-        return graph, inputs, cost
+    def _record(self, given: Inputs) -> Recorded[Tensor] | None:
+        return record(lambda *inputs: self._costs(Inputs(*inputs)), self._here(given))
 
     def _here(self, given: Inputs) -> Inputs:
         pixels = (tensor.to(self.device) for tensor in given[:2])

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from djepa.models.nets import FeedForward
+from djepa.models.nets import FeedForward, small_weights
 from djepa.models.protocol import CONTEXT
 
 Pair = tuple[Tensor, Tensor]  # keys and values of a frame, (B, heads, P, head) each
@@ -131,15 +131,12 @@ class FramePredictor(nn.Module):
         self.tokens = grid * grid + extra
         self.rope = Rope(head, grid, extra) if conditional else None
         self.position = (
-            None
-            if conditional
-            else nn.Parameter(torch.empty(CONTEXT, self.tokens, width).normal_(std=0.02))
+            None if conditional else nn.Parameter(torch.zeros(CONTEXT, self.tokens, width))
         )
         self.blocks = nn.ModuleList(
             FrameBlock(width, heads, head, hidden, conditional, dropout) for _ in range(depth)
         )
         self.norm = nn.LayerNorm(width)
-        self._initialise()
 
     def forward(
         self, x: Tensor, condition: Tensor | None = None, first: int = 0, past: Past | None = None
@@ -160,18 +157,17 @@ class FramePredictor(nn.Module):
             kept.append(frames)
         return self.norm(x), kept
 
-    def _initialise(self) -> None:
+    def initialise(self, random: torch.Generator) -> None:
         """Small weights; the branch outputs shrink with depth, the modulation starts larger."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.trunc_normal_(module.weight, std=0.02)
-                nn.init.zeros_(module.bias)
+        if self.position is not None:
+            nn.init.normal_(self.position, std=0.02, generator=random)
+        small_weights(self, random)
         for i, block in enumerate(self.blocks, start=1):
             assert isinstance(block, FrameBlock)
             block.out.weight.data.div_((2 * i) ** 0.5)
             block.mlp.down.weight.data.div_((2 * i) ** 0.5)
             if block.modulation is not None:
-                nn.init.trunc_normal_(block.modulation.weight, std=0.2)
+                nn.init.trunc_normal_(block.modulation.weight, std=0.2, generator=random)
 
 
 def band(frames: int, tokens: int, device: torch.device) -> Tensor:

@@ -3,9 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+
 from djepa.errors import unknown_name
 from djepa.models import dinowm, jepawm, lewm
 from djepa.models.lewm import LeWM, LeWMConfig
+from djepa.models.nets import initialise
 from djepa.models.patches import PatchConfig, PatchGeometry
 from djepa.models.tdjepa import TDJEPA
 
@@ -36,10 +39,15 @@ def get_kind(name: str) -> Kind:
     return GEOMETRIES[name]
 
 
-def build(name: str, size: str = "small", **changes: int) -> Model:
-    """A geometry with fresh weights; `changes` of its sizes, as another world may want them."""
+def build(name: str, random: torch.Generator, size: str = "small", **changes: int) -> Model:
+    """A geometry with weights drawn from `random`, a generator on the CPU: the same everywhere.
+
+    `changes` of its sizes, as another world may want them.
+    """
     kind = get_kind(name)
     if size not in kind.sizes:
         raise unknown_name("size", size, kind.sizes)
-    model: Model = kind.build(replace(kind.sizes[size], **changes))
+    with torch.random.fork_rng(devices=[]):  # layers draw from the global stream when they are made
+        model: Model = kind.build(replace(kind.sizes[size], **changes))
+    initialise(model, random)
     return model

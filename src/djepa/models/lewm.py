@@ -114,13 +114,17 @@ class LeWM(nn.Module):
         """(B, T, D) latents and the blocks that follow each -> (B, T, D) the next latents."""
         return self.pred_proj(self.predictor(latents, self.action_encoder(blocks)))
 
-    def unroll(self, latents: Tensor, blocks: Tensor) -> Tensor:
-        """(B, 3, D) latents, (B, 2 + S, 5 A) blocks -> (B, S, D): S steps, predictions fed back."""
-        window = latents
-        futures = []
+    def unroll(self, latents: Tensor, blocks: Tensor, noise: Tensor | None = None) -> Tensor:
+        """(B, 3, D) latents, (B, 2 + S, 5 A) blocks -> (B, S, D): S steps, predictions fed back.
+
+        `noise` (B, S, D) is added to what is fed back, if it is not empty.
+        """
+        window, futures = latents, []
         for step in range(blocks.shape[1] - CONTEXT + 1):
             after = self.predict(window, blocks[:, step : step + CONTEXT])[:, -1]
             futures.append(after)
+            if noise is not None and noise.shape[1]:
+                after = after + noise[:, step]
             window = torch.cat([window[:, 1:], after[:, None]], dim=1)
         return torch.stack(futures, dim=1)
 

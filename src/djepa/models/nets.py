@@ -7,11 +7,65 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from djepa.errors import DjepaError
+
 FEW = 4  # tokens; below, tiles made for long sequences are nearly all padding
 Memory = list[tuple[Tensor, Tensor]]  # keys and values (B, heads, T, head) of every layer
 
 
-def attend_few(q: Tensor, k: Tensor, v: Tensor, causal: bool, dropout: float = 0.0) -> Tensor:
+class Dropout(nn.Module):
+    """Dropout that draws from the generator that `draw_from` gave it."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+        self.random: torch.Generator | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape; in eval mode, or with a share of 0, nothing happens."""
+        if not (self.training and self.share):
+            return x
+        if self.random is None:
+            raise DjepaError("Dropout needs a generator in training: call `draw_from` first.")
+        kept = torch.rand(x.shape, device=x.device, generator=self.random) >= self.share
+        return x * kept / (1 - self.share)
+
+
+def draw_from(module: nn.Module, random: torch.Generator) -> bool:
+    """Let all dropout of a module draw from this generator; whether there is any."""
+    layers = [part for part in module.modules() if isinstance(part, Dropout) and part.share]
+    for layer in layers:
+        layer.random = random
+    return bool(layers)
+
+
+def initialise(module: nn.Module, random: torch.Generator) -> None:
+    """Fresh weights from this generator: by a module's own `initialise`, or as PyTorch does it."""
+    own = getattr(module, "initialise", None)
+    if own is not None:
+        own(random)
+        return
+    if isinstance(module, nn.Linear | nn.Conv2d):
+        bound = module.weight[0].numel() ** -0.5
+        nn.init.uniform_(module.weight, -bound, bound, generator=random)
+        if module.bias is not None:
+            nn.init.uniform_(module.bias, -bound, bound, generator=random)
+    for part in module.children():
+        initialise(part, random)
+
+
+def small_weights(module: nn.Module, random: torch.Generator) -> None:
+    """All matrices and convolutions of a module truncated normal, σ = 0.02; biases zero."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Conv2d):
+            nn.init.trunc_normal_(part.weight, std=0.02, generator=random)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
+
+
+def attend_few(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool, drop: Dropout | None = None
+) -> Tensor:
     """Attention over a handful of tokens, (B, heads, T, head) each, as elementwise products.
 
     Where there are fewer queries than keys, they are those of the last tokens.
@@ -20,8 +74,8 @@ def attend_few(q: Tensor, k: Tensor, v: Tensor, causal: bool, dropout: float = 0
     if causal:
         later = torch.ones_like(scores[0, 0], dtype=torch.bool).triu(1 + k.shape[2] - q.shape[2])
         scores = scores.masked_fill(later, -torch.inf)
-    weights = F.dropout(scores.softmax(-1), dropout, dropout > 0)
-    return (weights[..., None] * v[:, :, None]).sum(-2)
+    weights = scores.softmax(-1)
+    return ((weights if drop is None else drop(weights))[..., None] * v[:, :, None]).sum(-2)
 
 
 class Attention(nn.Module):
@@ -29,7 +83,7 @@ class Attention(nn.Module):
 
     def __init__(self, width: int, heads: int, head: int, bias: bool, dropout: float = 0.0) -> None:
         super().__init__()
-        self.heads, self.dropout = heads, dropout
+        self.heads, self.drop = heads, Dropout(dropout)
         self.qkv = nn.Linear(width, 3 * heads * head, bias=bias)
         self.out = nn.Linear(heads * head, width)
 
@@ -45,13 +99,12 @@ class Attention(nn.Module):
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
         """Queries of the last T tokens, keys and values of all of them -> (B, T, width)."""
-        drop = self.dropout if self.training else 0.0
-        if k.shape[2] <= FEW:
-            mixed = attend_few(q, k, v, causal, drop)
+        if k.shape[2] <= FEW or (self.training and self.drop.share):
+            mixed = attend_few(q, k, v, causal, self.drop)
         else:
-            mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=drop, is_causal=causal)
-        out: Tensor = self.out(mixed.transpose(1, 2).flatten(2))
-        return F.dropout(out, self.dropout, self.training)
+            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+        out: Tensor = self.drop(self.out(mixed.transpose(1, 2).flatten(2)))
+        return out
 
 
 class FeedForward(nn.Module):
@@ -60,12 +113,12 @@ class FeedForward(nn.Module):
     def __init__(self, width: int, hidden: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
-        self.dropout = dropout
+        self.drop = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., width) -> (..., width)."""
-        x = F.dropout(F.gelu(self.up(x)), self.dropout, self.training)
-        return F.dropout(self.down(x), self.dropout, self.training)
+        out: Tensor = self.drop(self.down(self.drop(F.gelu(self.up(x)))))
+        return out
 
 
 class Block(nn.Module):
@@ -111,9 +164,12 @@ class ViT(nn.Module):
         self.position = nn.Parameter(torch.zeros(1, 1 + self.patches, width))
         self.blocks = nn.ModuleList(Block(width, heads, hidden, eps, scaled) for _ in range(depth))
         self.norm = nn.LayerNorm(width, eps=eps)
+
+    def initialise(self, random: torch.Generator) -> None:
+        """Everything small, as is usual for such encoders."""
         for parameter in (self.token, self.position):
-            nn.init.trunc_normal_(parameter, std=0.02)
-        self.apply(_truncated_normal)
+            nn.init.trunc_normal_(parameter, std=0.02, generator=random)
+        small_weights(self, random)
 
     def forward(self, images: Tensor) -> Tensor:
         """(B, 3, image, image) normalised -> (B, 1 + P, width), the class token first."""
@@ -208,18 +264,25 @@ class CausalPredictor(nn.Module):
         dropout: float,
     ) -> None:
         super().__init__()
-        self.frames, self.dropout = frames, dropout
-        self.position = nn.Parameter(torch.empty(1, frames, latent).normal_())
+        self.frames, self.drop = frames, Dropout(dropout)
+        self.position = nn.Parameter(torch.zeros(1, frames, latent))
         self.blocks = nn.ModuleList(
             ConditionalBlock(latent, heads, head, hidden, dropout) for _ in range(depth)
         )
         self.norm = nn.LayerNorm(latent)
 
+    def initialise(self, random: torch.Generator) -> None:
+        """Positions of the size of a latent; every action gate closed."""
+        nn.init.normal_(self.position, generator=random)
+        initialise(self.blocks, random)
+        for block in self._layers():
+            nn.init.zeros_(block.modulation.weight)
+            nn.init.zeros_(block.modulation.bias)
+
     def forward(self, latents: Tensor, actions: Tensor) -> Tensor:
         """(B, T <= frames, D) latents and action embeddings -> (B, T, D): each one step ahead."""
         x = latents + self.position[:, : latents.shape[1]]
-        x = F.dropout(x, self.dropout, self.training)
-        condition = F.silu(actions)
+        x, condition = self.drop(x), F.silu(actions)
         for block in self.blocks:
             x = block(x, condition)
         return self.norm(x)
@@ -256,10 +319,3 @@ class CausalPredictor(nn.Module):
 
 def _modulated(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
     return F.layer_norm(x, x.shape[-1:], eps=1e-6) * (1 + scale) + shift
-
-
-def _truncated_normal(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear | nn.Conv2d):
-        nn.init.trunc_normal_(module.weight, std=0.02)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)

@@ -23,19 +23,32 @@ Model = LeWM | PatchGeometry
 class Draws(NamedTuple):
     """The random numbers of one step, drawn outside so that the step itself can be recorded."""
 
-    directions: Tensor  # (D, 1024) normal: where SIGReg looks
+    directions: Tensor  # (D, 1024) normal: where SIGReg looks; (0, 1024) where it does not
     pairs: Tensor  # (3, B) int: first frame, gap to the second, frame of the foreign window
+    noise: Tensor  # (B, T, D) added to latents that the predictor reads; (B, 0, D) for none
+
+    def disturb(self, latents: Tensor, first: int = 0) -> Tensor:
+        """Latents (B, t, D) of frames `first`, ... as the predictor reads them."""
+        if not self.noise.shape[1]:
+            return latents
+        return latents + self.noise[:, first : first + latents.shape[1]]
 
 
-def draw(B: int, T: int, D: int, generator: torch.Generator) -> Draws:
-    """Draws for B windows of T frames."""
+def draw(
+    B: int, T: int, D: int, generator: torch.Generator, sigreg: bool = False, noise: float = 0.0
+) -> Draws:
+    """Draws for B windows of T frames: SIGReg's directions and noise of that spread if wanted."""
     device = generator.device
 
     def integers(low: int, high: int) -> Tensor:
         return torch.randint(low, high, (B,), device=device, generator=generator)
 
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, device=device, generator=generator)
+
     pairs = torch.stack([integers(0, T - 1), integers(1, T), integers(0, T)])
-    return Draws(torch.randn(D, DIRECTIONS, device=device, generator=generator), pairs)
+    directions = normal(D if sigreg else 0, DIRECTIONS)
+    return Draws(directions, pairs, noise * normal(B, T if noise else 0, D))
 
 
 def sigreg(latents: Tensor, directions: Tensor) -> Tensor:
@@ -56,17 +69,23 @@ def sigreg(latents: Tensor, directions: Tensor) -> Tensor:
     return (gap @ (weight * normal)).mean() * len(latents)
 
 
-def one_step(model: LeWM, latents: Tensor, blocks: Tensor, detach: bool) -> Tensor:
+def one_step(model: LeWM, latents: Tensor, blocks: Tensor, draws: Draws, detach: bool) -> Tensor:
     """Mean squared error of the next latent at the first three frames of a window."""
-    predicted = model.predict(latents[:, :CONTEXT], blocks[:, :CONTEXT])
+    predicted = model.predict(draws.disturb(latents[:, :CONTEXT]), blocks[:, :CONTEXT])
     target = latents[:, 1 : CONTEXT + 1]
     return F.mse_loss(predicted.float(), (target.detach() if detach else target).float())
 
 
-def open_loop(model: LeWM, latents: Tensor, blocks: Tensor) -> Tensor:
-    """Mean squared error of all later latents, predicted from the first three alone."""
-    futures = model.unroll(latents[:, :CONTEXT], blocks)
-    return F.mse_loss(futures.float(), latents[:, CONTEXT:].detach().float())
+def open_loop(model: Model, latents: Tensor, blocks: Tensor, draws: Draws) -> Tensor:
+    """Mean squared error of all later latents, predicted from the first three alone.
+
+    Gradients flow through the predictions that are fed back.
+    """
+    futures = model.unroll(latents[:, :CONTEXT], blocks, draws.noise[:, CONTEXT:])
+    target = latents[:, CONTEXT:].detach()
+    if isinstance(model, PatchGeometry):
+        return patch_error(model, futures, target)
+    return F.mse_loss(futures.float(), target.float())
 
 
 def temporal_distance(model: TDJEPA, latents: Tensor, pairs: Tensor) -> Tensor:
@@ -90,7 +109,7 @@ def patch_error(model: PatchGeometry, predicted: Tensor, target: Tensor) -> Tens
 def dinowm_loss(model: Model, latents: Tensor, blocks: Tensor, draws: Draws, joint: bool) -> Tensor:
     """DINO-WM: one step ahead of every frame of a window but the last."""
     assert isinstance(model, PatchGeometry)
-    return patch_error(model, model.predict(latents[:, :-1], blocks), latents[:, 1:])
+    return patch_error(model, model.predict(draws.disturb(latents[:, :-1]), blocks), latents[:, 1:])
 
 
 def jepawm_loss(model: Model, latents: Tensor, blocks: Tensor, draws: Draws, joint: bool) -> Tensor:
@@ -102,7 +121,8 @@ def jepawm_loss(model: Model, latents: Tensor, blocks: Tensor, draws: Draws, joi
     loss = patch_error(model, ahead, latents[:, 1 : CONTEXT + 1])
     now, last = ahead[:, -1:], latents.shape[1] - 1
     for frame in range(CONTEXT, last):
-        now, past = model.advance(now.detach(), blocks[:, frame : frame + 1], frame, past)
+        read = draws.disturb(now.detach(), frame)
+        now, past = model.advance(read, blocks[:, frame : frame + 1], frame, past)
         loss = loss + patch_error(model, now, latents[:, frame + 1 : frame + 2])
     return loss / (last - CONTEXT + 1)
 
@@ -110,14 +130,14 @@ def jepawm_loss(model: Model, latents: Tensor, blocks: Tensor, draws: Draws, joi
 def lewm_loss(model: Model, latents: Tensor, blocks: Tensor, draws: Draws, joint: bool) -> Tensor:
     """LeWM: one step, targets not detached, + 0.09 SIGReg. A frozen encoder has only the step."""
     assert isinstance(model, LeWM)
-    loss = one_step(model, latents, blocks, detach=False)
+    loss = one_step(model, latents, blocks, draws, detach=False)
     return loss + SIGREG_WEIGHT * sigreg(latents, draws.directions) if joint else loss
 
 
 def tdjepa_loss(model: Model, latents: Tensor, blocks: Tensor, draws: Draws, joint: bool) -> Tensor:
     """TD-JEPA: one step (detached) + 0.5 open loop + temporal distance + 0.09 SIGReg."""
     assert isinstance(model, TDJEPA)
-    loss = one_step(model, latents, blocks, detach=True)
-    loss = loss + ROLLOUT_WEIGHT * open_loop(model, latents, blocks)
+    loss = one_step(model, latents, blocks, draws, detach=True)
+    loss = loss + ROLLOUT_WEIGHT * open_loop(model, latents, blocks, draws)
     loss = loss + temporal_distance(model, latents, draws.pairs)
     return loss + SIGREG_WEIGHT * sigreg(latents, draws.directions) if joint else loss

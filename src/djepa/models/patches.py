@@ -142,17 +142,25 @@ class PatchGeometry(nn.Module, ABC):
         """One step ahead of every frame of a window: (B, T, D), (B, T, 5 A) -> (B, T, D)."""
         return self.advance(latents, blocks)[0]
 
-    def unroll(self, latents: Tensor, blocks: Tensor) -> Tensor:
-        """(B, 3, D) latents, (B, 2 + S, 5 A) blocks -> (B, S, D): S steps, predictions fed back."""
+    def unroll(self, latents: Tensor, blocks: Tensor, noise: Tensor | None = None) -> Tensor:
+        """(B, 3, D) latents, (B, 2 + S, 5 A) blocks -> (B, S, D): S steps, predictions fed back.
+
+        `noise` (B, S, D) is added to what is fed back, if it is not empty.
+        """
         before = CONTEXT - 1
         _, past = self.advance(latents[:, :before], blocks[:, :before])
-        return torch.cat(list(self._steps(latents[:, before:], blocks[:, before:], past)), dim=1)
+        steps = self._steps(latents[:, before:], blocks[:, before:], past, noise)
+        return torch.cat(list(steps), dim=1)
 
-    def _steps(self, now: Tensor, blocks: Tensor, past: Past) -> Iterator[Tensor]:
+    def _steps(
+        self, now: Tensor, blocks: Tensor, past: Past, noise: Tensor | None = None
+    ) -> Iterator[Tensor]:
         """(R, 1, D) present latents, (R, B, 5 A) blocks -> B times (R, 1, D), one after another."""
         for step in range(blocks.shape[1]):
             now, past = self.advance(now, blocks[:, step : step + 1], CONTEXT - 1 + step, past)
             yield now
+            if noise is not None and noise.shape[1]:
+                now = now + noise[:, step : step + 1]
 
     @torch.inference_mode()
     def encode(self, frames: Tensor, proprio: Tensor) -> Tensor:

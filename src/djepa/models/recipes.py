@@ -1,4 +1,4 @@
-"""How each geometry is trained: its loss, its windows, its batches, its rates."""
+"""How each geometry is trained: its loss, its windows, its batches, its steps."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,13 +11,16 @@ from torch import Tensor
 from djepa.errors import DjepaError, unknown_name
 from djepa.models.kinds import Model, get_kind
 from djepa.models.objectives import Draws, dinowm_loss, jepawm_loss, lewm_loss, tdjepa_loss
+from djepa.models.protocol import CONTEXT
 from djepa.tasks.task import PLAIN, get_task
 
 Loss = Callable[[Any, Tensor, Tensor, Draws, bool], Tensor]
+COMPILED = ("blocks", "loss", "nothing")
+LATE = CONTEXT + 5  # frames of a late window: as far ahead as a plan of the push world
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Objective:
     """What differs between geometries."""
 
     loss: Loss
@@ -26,17 +29,41 @@ class Recipe:
     then: int  # batch of the second: windows of cached latents
 
 
-RECIPES: dict[str, Recipe] = {
-    "lewm": Recipe(lewm_loss, frames=4, first=512, then=2048),
-    "tdjepa": Recipe(tdjepa_loss, frames=8, first=256, then=1024),
-    "jepawm": Recipe(jepawm_loss, frames=6, first=512, then=512),
-    "dinowm": Recipe(dinowm_loss, frames=6, first=512, then=512),
+OBJECTIVES: dict[str, Objective] = {
+    "lewm": Objective(lewm_loss, frames=4, first=512, then=2048),
+    "tdjepa": Objective(tdjepa_loss, frames=8, first=256, then=1024),
+    "jepawm": Objective(jepawm_loss, frames=6, first=512, then=512),
+    "dinowm": Objective(dinowm_loss, frames=6, first=512, then=512),
 }
+
+# Settings of `TrainConfig` by name and geometry; "" stands for every other geometry. "long" trains
+# four geometries to the end, each with an encoder of its own: no two have a seed in common. How
+# long that has to be is a guess until learning curves are there.
+RECIPES: dict[str, dict[str, dict[str, Any]]] = {
+    "standard": {"": {}},
+    "long": {
+        "lewm": {"steps": 120_000, "joint": 0.25, "episodes": 400_000, "seed": 1},
+        "tdjepa": {"steps": 80_000, "joint": 0.3, "episodes": 400_000, "seed": 2},
+        "jepawm": {"steps": 120_000, "joint": 0.2, "episodes": 400_000, "seed": 3},
+        "dinowm": {"steps": 120_000, "joint": 0.2, "episodes": 400_000, "seed": 4},
+    },
+}
+
+
+def recipe_for(name: str, geometry: str) -> dict[str, Any]:
+    """Settings of that recipe for that geometry."""
+    if name not in RECIPES:
+        raise unknown_name("recipe", name, RECIPES)
+    by_geometry = RECIPES[name]
+    return by_geometry.get(geometry, by_geometry.get("", {}))
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """One training run."""
+    """One training run: with the same configuration, the same weights on the same CPU.
+
+    The options from `late` on are variations to try; as they stand here they are off.
+    """
 
     geometry: str = "lewm"
     size: str = "small"
@@ -46,8 +73,8 @@ class TrainConfig:
     blend: float = 1.0  # TD-JEPA's planning cost: 1 latent L2, 0 the learned distance
     terminal: float = 1.0  # and the weight of the last step in it
     context: int = 0  # and the context frames that its mean counts
-    minutes: float = 8.0
-    joint: float = 0.4  # share of the time for the first phase
+    steps: int = 40_000  # of both phases together
+    joint: float = 0.4  # share of the steps for the first phase
     episodes: int = 200_000
     seed: int = 0
     device: str = "cpu"
@@ -57,6 +84,14 @@ class TrainConfig:
     development: int = 256  # starts that choose the checkpoint
     encoder: str = ""  # weights whose encoder is taken as it is: no first phase then
     begin: tuple[str, ...] = ()  # weights to start from, the later ones over the earlier
+    ema: float = 0.999  # of the predictor's weights, per step
+    compiled: str = "blocks"  # on a GPU: blocks, loss or nothing
+    late: float = 0.0  # last share of the predictor's steps, on long windows, open loop
+    curriculum: float = 0.0  # first share of them, in which windows grow from four frames
+    noise: float = 0.0  # spread of the noise on latents that the predictor reads
+    last: int = 0  # checkpoints of the last fifth whose mean is judged too
+    perturbed: float = 0.0  # share of episodes whose controls were disturbed and executed again
+    windows: int = 0  # batch of the predictor, if not the objective's
 
     def __post_init__(self) -> None:
         kind, task = get_kind(self.geometry), get_task(self.world)
@@ -72,12 +107,41 @@ class TrainConfig:
             raise DjepaError(f"context counts frames, not {self.context} of them.")
         if self.size not in kind.sizes:
             raise unknown_name("size", self.size, kind.sizes)
-        if not (self.minutes > 0 and 0 < self.joint < 1):
-            raise DjepaError("minutes must be above 0 and joint between 0 and 1.")
+        if self.steps < 2 or not 0 < self.joint < 1:
+            raise DjepaError("steps must be at least 2 and joint between 0 and 1.")
         if self.episodes < 1 or self.development < 1 or self.shrink < 1:
             raise DjepaError("episodes, development and shrink must be at least 1.")
+        if min(self.late, self.curriculum) < 0 or self.late + self.curriculum > 1:
+            raise DjepaError("late and curriculum are shares of the predictor's steps.")
+        if not (0 < self.ema < 1 and 0 <= self.perturbed < 1):
+            raise DjepaError("ema and perturbed must lie between 0 and 1.")
+        if self.noise < 0 or self.last < 0 or self.windows < 0:
+            raise DjepaError("noise, last and windows cannot be negative.")
+        if self.compiled not in COMPILED:
+            raise unknown_name("part to compile", self.compiled, COMPILED)
         if self.device.startswith("cuda") and not torch.cuda.is_available():
             raise DjepaError("No CUDA device here. Use --device cpu, or train where there is one.")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of the predictor's steps, with windows of one length."""
+
+    begin: int  # its first step
+    frames: int
+    open_loop: bool = False  # add the open-loop loss over the whole window
+
+
+def stages(config: TrainConfig, steps: int) -> list[Stage]:
+    """The parts of `steps` predictor steps: growing windows, the objective's own, long ones."""
+    frames = OBJECTIVES[config.geometry].frames
+    grows = range(CONTEXT + 1, frames) if config.curriculum else ()
+    each = config.curriculum * steps / max(1, len(grows))
+    found = [Stage(round(i * each), short) for i, short in enumerate(grows)]
+    found.append(Stage(round(len(grows) * each), frames))
+    if config.late:
+        found.append(Stage(round((1 - config.late) * steps), max(LATE, frames), open_loop=True))
+    return found
 
 
 def begin_with(model: Model, where: str, device: torch.device) -> None:
