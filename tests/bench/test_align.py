@@ -1,14 +1,13 @@
 """The align bench measures what it says; no time is asserted."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from commands import djepa
 from djepa.align.fit import AlignConfig, Alignment
 from djepa.align.gates import Gate, Mode, calibrate
 from djepa.align.objectives import RelationalLoss
@@ -21,12 +20,12 @@ from djepa.bench.align_work import (
     lift_inputs,
     loss_by_rows,
     problem,
-    recorded,
 )
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import strict_ranks
 from djepa.lift.ordinal import native_distance, realize
+from djepa.models.graph import record
 
 TINY = AlignBench(starts=3, candidates=8, many=20, fit=21, updates=2, latent=16)
 
@@ -40,11 +39,7 @@ def alignment() -> Alignment:
 def test_the_command_writes_every_row(tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
     sizes = ["--starts", "3", "--candidates", "8", "--many", "20", "--fit", "14", "--updates", "1"]
-    done = subprocess.run(
-        [sys.executable, "-m", "djepa", "bench", "align", *sizes, "--out", str(out)],
-        capture_output=True,
-        text=True,
-    )
+    done = djepa("bench", "align", *sizes, "--out", out)
     assert done.returncode == 0, done.stderr
     assert "| ordinal lift |" in done.stdout
     numbers = json.loads(out.read_text())
@@ -177,9 +172,9 @@ def test_on_a_gpu_the_call_is_recorded(alignment: Alignment) -> None:
     given = lift_inputs(alignment, evidence)
     given[0].cuda()
     eager = decide_and_lift(*given)
-    graph = recorded(lambda: decide_and_lift(*given))
-    assert graph is not None
-    replay, held = graph
+    replay = record(lambda: decide_and_lift(*given), ())
+    assert replay is not None
+    held = replay.out
     replay()
     torch.cuda.synchronize()
     given[0].cpu()  # others use it

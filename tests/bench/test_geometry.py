@@ -1,14 +1,13 @@
 """The geometry bench measures what it says; no time is asserted."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from commands import djepa
 from djepa.bench.geometry import GeometryBench, bench_geometry, start_by_start
 from djepa.bench.precision import combined, drift, precision_rows
 from djepa.bench.subject import (
@@ -52,11 +51,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def test_the_command_writes_every_row(folders: list[str], tmp_path: Path) -> None:
     out = tmp_path / "bench.json"
     sizes = ["--starts", "2", "--candidates", "3", "--many", "70", "--out", str(out)]
-    done = subprocess.run(
-        [sys.executable, "-m", "djepa", "bench", "geometry", "--geometry", *folders, *sizes],
-        capture_output=True,
-        text=True,
-    )
+    done = djepa("bench", "geometry", "--geometry", *folders, *sizes)
     assert done.returncode == 0, done.stderr
     assert "| lewm own size, starts |" in done.stdout
     numbers = json.loads(out.read_text())

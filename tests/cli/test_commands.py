@@ -1,4 +1,4 @@
-"""The command line as a user runs it: real processes, real files, what is printed."""
+"""The command line as a user meets it: what is parsed, printed and written."""
 
 import json
 import subprocess
@@ -7,26 +7,23 @@ from pathlib import Path
 
 import pytest
 
+from commands import djepa
 from djepa.bank.read import Bank
-
-COMMANDS = ("collect", "check", "show", "stats", "bench", "info")
-
-
-def djepa(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "djepa", *arguments], capture_output=True, text=True
-    )
+from djepa.cli.main import NAMES
 
 
 def test_help_names_every_command() -> None:
-    done = djepa("--help")
+    """The one real process here: the entry point itself."""
+    module = [sys.executable, "-m", "djepa"]
+    done = subprocess.run([*module, "--help"], capture_output=True, text=True)
     assert done.returncode == 0
-    for command in COMMANDS:
+    assert len(NAMES) >= 16
+    for command in NAMES:
         assert f"• {command}" in done.stdout
-    assert djepa().stdout == done.stdout  # nothing at all is a call for help
+    assert djepa().stdout == djepa("--help").stdout  # nothing at all is a call for help
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", NAMES)
 def test_every_command_explains_itself(command: str) -> None:
     done = djepa(command, "--help")
     assert done.returncode == 0
@@ -62,10 +59,9 @@ def test_version() -> None:
     ],
 )
 def test_mistakes_are_explained_without_a_traceback(arguments: list[str], complaint: str) -> None:
-    done = djepa(*arguments)
+    done = djepa(*arguments)  # an exception would fail the test
     assert done.returncode in (1, 2)
     assert complaint in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_info_lists_versions_devices_and_extras() -> None:
@@ -77,7 +73,7 @@ def test_info_lists_versions_devices_and_extras() -> None:
 
 def test_from_collection_to_pictures(tmp_path: Path) -> None:
     bank, pictures = tmp_path / "bank", tmp_path / "pictures"
-    done = djepa("collect", "push", "--starts", "6", "--block", "2", "--out", str(bank))
+    done = djepa("collect", "push", "--starts", "6", "--block", "2", "--out", bank)
     assert done.returncode == 0, done.stderr
     assert "0/6 starts" in done.stdout  # plain lines when nobody watches
     assert "\x1b" not in done.stdout
@@ -85,16 +81,16 @@ def test_from_collection_to_pictures(tmp_path: Path) -> None:
     assert "dropped: " in done.stdout
     assert Bank(bank).hash[:12] in done.stdout
 
-    checked = djepa("check", str(bank), "--sample", "30")
+    checked = djepa("check", bank, "--sample", "30")
     assert checked.returncode == 0, checked.stderr
     assert checked.stdout.count("ok ") == 7
 
-    shown = djepa("show", str(bank), "--start", "5", "--out", str(pictures))
+    shown = djepa("show", bank, "--start", "5", "--out", pictures)
     assert shown.returncode == 0, shown.stderr
     assert {file.suffix for file in pictures.iterdir()} == {".png", ".gif"}
 
     numbers = tmp_path / "stats.json"
-    stats = djepa("stats", str(bank), "--json", str(numbers))
+    stats = djepa("stats", bank, "--json", numbers)
     assert stats.returncode == 0, stats.stderr
     assert "noisy_0.05" in stats.stdout
     assert json.loads(numbers.read_text())
@@ -105,7 +101,7 @@ def test_check_fails_on_a_flipped_bit(bank_copy: Path) -> None:
     data = bytearray(shard.read_bytes())
     data[-1] ^= 1
     shard.write_bytes(data)
-    done = djepa("check", str(bank_copy))
+    done = djepa("check", bank_copy)
     assert done.returncode == 1
     assert "outcome/block-000002.safetensors is damaged" in done.stderr.replace("\n", "")
 

@@ -2,8 +2,6 @@
 
 import inspect
 import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from commands import djepa
 from djepa.bank.check import check_bank
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
@@ -283,28 +282,23 @@ def test_what_cannot_be_is_refused(options: dict[str, Any], complaint: str, weig
     ],
 )
 def test_mistakes_at_the_command_line(flags: list[str], complaint: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "djepa", "collect", "push", "--out", str(tmp_path / "x")]
-    done = subprocess.run([*command, *flags], capture_output=True, text=True)
+    done = djepa("collect", "push", "--out", tmp_path / "x", *flags)
     assert done.returncode == 1
     assert complaint in done.stderr.replace("\n", " ")
-    assert "Traceback" not in done.stderr
     assert not (tmp_path / "x").exists()
 
 
 def test_the_command_line_collects_and_checks(weights: Path, tmp_path: Path) -> None:
     flags = ["--profile", "planner", "--geometry", str(weights), "--samples", "8", "--elites", "3"]
     size = ["--iterations", "3", "--keep", "7", "--starts", "5", "--block", "2", "--workers", "1"]
-    command = [sys.executable, "-m", "djepa"]
-    where = str(tmp_path / "bank")
-    collected = [*command, "collect", "push", *flags, *size, "--out", where]
-    done = subprocess.run(collected, capture_output=True, text=True)
+    where = tmp_path / "bank"
+    done = djepa("collect", "push", *flags, *size, "--out", where)
     assert done.returncode == 0, done.stderr
     assert "5 starts x 7 candidates" in done.stdout
-    done = subprocess.run([*command, "check", where], capture_output=True, text=True)
+    done = djepa("check", where)
     assert done.returncode == 0, done.stderr
     assert "search not done again" in done.stdout
-    again = [*command, "check", where, "--geometry", str(weights)]
-    done = subprocess.run(again, capture_output=True, text=True)
+    done = djepa("check", where, "--geometry", weights)
     assert done.returncode == 0, done.stderr
     assert "made again from it, every byte the same" in done.stdout
 

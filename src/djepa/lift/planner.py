@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from djepa.align.fit import Alignment, Decision
 from djepa.align.store import load_alignment, save_alignment
@@ -25,6 +25,7 @@ from djepa.artefacts.write import Writer
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, same_weights
 from djepa.lift.ordinal import native_distance, realize
+from djepa.models.fast import Fast, Inputs, Predicted, predict_frames
 from djepa.models.protocol import Geometry
 from djepa.models.weights import copy_weights, geometry_name, load_geometry, weights_hash
 
@@ -57,6 +58,7 @@ class Planner:
     ) -> None:
         _check_parts(alignment, dict.fromkeys(geometries), lifted)
         self.geometries, self.alignment, self.lifted = dict(geometries), alignment, lifted
+        self._fast: dict[str, Fast] = {}  # recorded calls, on a GPU
 
     @torch.inference_mode()
     def plan(
@@ -75,15 +77,11 @@ class Planner:
         (N, K, H, A), IDs (N, K); proprioception (N, 4, 4) of the three frames and of the goal, for
         geometries that take it. Ranks are within the pool, so give the pool that is final.
         """
-        if proprio is None:
-            proprio = torch.zeros(len(ids), 4, 4, device=candidates.device)
+        given = _inputs(context_frames, history, goal_frame, candidates, proprio)
         costs, ends, goals = {}, {}, {}
         kept: tuple[Tensor, Tensor] | None = None
-        for name, geometry in self.geometries.items():
-            z = geometry.encode(context_frames, proprio[:, :3])
-            goal = geometry.encode(goal_frame, proprio[:, 3])
-            futures = geometry.rollout(z, history, candidates)
-            costs[name] = geometry.native_cost(futures, goal)  # before anything is rounded
+        for name in self.geometries:
+            costs[name], futures, goal = self._predict(name, given)  # costs of unrounded futures
             if name in self.alignment.config.latents:
                 ends[name], goals[name] = futures[:, :, -1].half(), goal.half()
             if name == self.lifted:
@@ -108,12 +106,25 @@ class Planner:
 
         Search with this; when the population is final, `plan` decides within it.
         """
-        if proprio is None:
-            proprio = torch.zeros(len(candidates), 4, 4, device=candidates.device)
-        geometry = self.geometries[self.lifted]
-        z = geometry.encode(context_frames, proprio[:, :3])
-        futures = geometry.rollout(z, history, candidates)
-        return geometry.native_cost(futures, geometry.encode(goal_frame, proprio[:, 3]))
+        given = _inputs(context_frames, history, goal_frame, candidates, proprio)
+        return self._predict(self.lifted, given).cost
+
+    def _predict(self, name: str, given: Inputs) -> Predicted:
+        """By one geometry: on a GPU a recorded call, on a CPU the plain one."""
+        geometry: object = self.geometries[name]
+        if not (given.candidates.is_cuda and isinstance(geometry, nn.Module)):
+            return predict_frames(self.geometries[name], given)
+        if name not in self._fast:
+            self._fast[name] = Fast(self.geometries[name], given.candidates.device)
+        return self._fast[name].predict(*given)
+
+
+def _inputs(
+    frames: Tensor, history: Tensor, goal: Tensor, candidates: Tensor, proprio: Tensor | None
+) -> Inputs:
+    if proprio is None:
+        proprio = torch.zeros(len(candidates), 4, 4, device=candidates.device)
+    return Inputs(frames, goal, proprio, history, candidates)
 
 
 def reads_back(plan: Plan, ids: Tensor) -> bool:

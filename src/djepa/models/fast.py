@@ -1,4 +1,4 @@
-"""Decisions at speed: frames in, costs out, in one call.
+"""Decisions at speed: frames in, costs and futures out, in one call.
 
 On a GPU the call is recorded once per shape as a CUDA graph and then replayed.
 
@@ -30,6 +30,33 @@ class Inputs(NamedTuple):
     candidates: Tensor  # (N, K, 5 B, A)
 
 
+class Predicted(NamedTuple):
+    """What a geometry predicts of one batch of decisions."""
+
+    cost: Tensor  # (N, K) float32
+    futures: Tensor  # (N, K, B, D)
+    goal: Tensor  # (N, D)
+
+
+def predict_frames(geometry: Geometry, given: Inputs) -> Predicted:
+    """The plain call in float32: PyTorch alone would convolve in TF32 on a GPU.
+
+    Context and goal are encoded in one call, once per start; candidates are rolled out in batches
+    of the geometry's `chunk`. On two cores nothing else was faster (docs/performance.md).
+    """
+    with arithmetic(given.candidates.device, "float32"):
+        futures, goal = _futures(geometry.encode, geometry.rollout, given)
+        return Predicted(geometry.native_cost(futures, goal).float(), futures, goal)
+
+
+def _futures(
+    encode: Callable[..., Tensor], rollout: Callable[..., Tensor], given: Inputs
+) -> tuple[Tensor, Tensor]:
+    """Futures (N, K, B, D) and goals (N, D); one encoder call for the four frames."""
+    z = encode(torch.cat([given.frames, given.goal[:, None]], dim=1), given.proprio)
+    return rollout(z[:, :CONTEXT], given.history, given.candidates), z[:, CONTEXT]
+
+
 class Fast:
     """A geometry on a device, in one precision; costs are computed in float32 whatever it is.
 
@@ -56,12 +83,13 @@ class Fast:
         module.eval().to(self.device)
         self._geometry = geometry
         nets: Geometry = narrowed(module) if precision == "bf16" else geometry
-        self._encode, self._rollout = nets.encode, nets.rollout
+        self._both: Callable[[Inputs], tuple[Tensor, Tensor]]
+        self._both = partial(_futures, nets.encode, nets.rollout)
         if compiled:
-            self._encode, self._rollout = _beneath(nets.encode), _beneath(nets.rollout)
-        self._predict = torch.compile(self._futures, dynamic=False) if compiled else self._futures
+            inner = partial(_futures, _beneath(nets.encode), _beneath(nets.rollout))
+            self._both = torch.compile(inner, dynamic=False)
         self._records = record and self.device.type == "cuda"
-        self._calls: dict[tuple[torch.Size, ...], Recorded[Tensor] | None] = {}
+        self._calls: dict[tuple[torch.Size, ...], Recorded[Predicted] | None] = {}
 
     @property
     def recorded(self) -> bool:
@@ -69,41 +97,43 @@ class Fast:
         return next(reversed(self._calls.values()), None) is not None
 
     @torch.inference_mode()
+    def predict(
+        self, frames: Tensor, goal: Tensor, proprio: Tensor, history: Tensor, candidates: Tensor
+    ) -> Predicted:
+        """Native costs, futures and goals; see `Inputs` for shapes."""
+        given = Inputs(frames, goal, proprio, history, candidates)
+        _check(given, self._geometry.image, int(getattr(self._geometry, "stride", STRIDE)))
+        if not self._records:
+            return self._predicted(*self._here(given))
+        with torch.cuda.device(self.device):
+            return self._replayed(given)
+
     def decide_costs(
         self, frames: Tensor, goal: Tensor, proprio: Tensor, history: Tensor, candidates: Tensor
     ) -> Tensor:
         """Native costs (N, K) float32 of all candidates of all starts; see `Inputs` for shapes."""
-        given = Inputs(frames, goal, proprio, history, candidates)
-        _check(given, self._geometry.image, int(getattr(self._geometry, "stride", STRIDE)))
-        if not self._records:
-            return self._costs(self._here(given))
-        with torch.cuda.device(self.device):
-            return self._replayed(given)
+        return self.predict(frames, goal, proprio, history, candidates).cost
 
-    def _costs(self, given: Inputs) -> Tensor:
+    def _predicted(self, *inputs: Tensor) -> Predicted:
         with arithmetic(self.device, self.precision):
-            futures, goal = self._predict(given)
+            futures, goal = self._both(Inputs(*inputs))
         with arithmetic(self.device, "float32"):
-            return self._geometry.native_cost(futures.float(), goal.float()).float()
+            cost = self._geometry.native_cost(futures.float(), goal.float()).float()
+        return Predicted(cost, futures, goal)
 
-    def _futures(self, given: Inputs) -> tuple[Tensor, Tensor]:
-        """Futures (N, K, B, D) and goals (N, D); one encoder call for the four frames."""
-        every = torch.cat([given.frames, given.goal[:, None]], dim=1)
-        z = self._encode(every, given.proprio)
-        return self._rollout(z[:, :CONTEXT], given.history, given.candidates), z[:, CONTEXT]
-
-    def _replayed(self, given: Inputs) -> Tensor:
+    def _replayed(self, given: Inputs) -> Predicted:
         shapes = tuple(tensor.shape for tensor in given)
-        call = self._calls.pop(shapes) if shapes in self._calls else self._record(given)
+        call = (
+            self._calls.pop(shapes)
+            if shapes in self._calls
+            else record(self._predicted, self._here(given))
+        )
         self._calls[shapes] = call  # the latest comes last
         if len(self._calls) > KEPT:
             self._calls.pop(next(iter(self._calls)))
         if call is None:
-            return self._costs(self._here(given))
-        return call(*given).clone()  # the next replay overwrites it
-
-    def _record(self, given: Inputs) -> Recorded[Tensor] | None:
-        return record(lambda *inputs: self._costs(Inputs(*inputs)), self._here(given))
+            return self._predicted(*self._here(given))
+        return Predicted(*(part.clone() for part in call(*given)))  # the next replay overwrites it
 
     def _here(self, given: Inputs) -> Inputs:
         pixels = (tensor.to(self.device) for tensor in given[:2])

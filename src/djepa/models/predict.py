@@ -1,4 +1,4 @@
-"""What a geometry believes of a bank's candidates: label-free evidence, block by block.
+"""What a geometry predicts of a bank's candidates: label-free evidence, block by block.
 
 Legend: N starts, K candidates, B blocks of a stride of controls, D latent.
 """
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from djepa.bank.read import Decisions
+from djepa.models.precision import arithmetic
 from djepa.models.protocol import Geometry
 from djepa.tasks.task import Scene
 
@@ -41,14 +42,15 @@ def predict(
     rows: slice | None = None,
     device: str | torch.device = "cpu",
 ) -> Prediction:
-    """Encode the context and the goal, roll out every candidate, cost every future."""
+    """Encode the context and the goal, roll out every candidate, cost every future; in float32."""
     rows = rows or slice(None)
 
     def tensor(array: np.ndarray, kind: type = np.float32) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array[rows], dtype=kind)).to(device)
 
-    context = encode_states(geometry, scene, tensor(decisions.context, np.float64))
-    goal = encode_states(geometry, scene, tensor(decisions.goal, np.float64))
-    told = (scene.controls(tensor(taken)) for taken in (decisions.history, decisions.actions))
-    futures = geometry.rollout(context, *told)
-    return Prediction(futures, goal, geometry.native_cost(futures, goal).float())
+    with arithmetic(torch.device(device), "float32"):
+        context = encode_states(geometry, scene, tensor(decisions.context, np.float64))
+        goal = encode_states(geometry, scene, tensor(decisions.goal, np.float64))
+        taken = (tensor(decisions.history), tensor(decisions.actions))
+        futures = geometry.rollout(context, *map(scene.controls, taken))
+        return Prediction(futures, goal, geometry.native_cost(futures, goal).float())
