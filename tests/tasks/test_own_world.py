@@ -47,6 +47,7 @@ Done = subprocess.CompletedProcess[str]
 ALL = """
 import io, json, sys
 from contextlib import redirect_stderr, redirect_stdout
+import djepa.models.episodes
 from djepa.cli.main import main
 done = []
 for command in json.loads(sys.argv[1]):
