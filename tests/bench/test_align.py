@@ -92,7 +92,7 @@ def test_the_fast_path_is_the_public_one(alignment: Alignment, threshold: float 
     assert torch.equal(fast.final, decision.final)
     assert torch.equal(fast.futures, realize(futures, goal, decision.final, ids))
     assert torch.equal(fast.futures, checked(operator, gate, *rest))
-    assert fast.told.all()
+    assert fast.ordered.all()
     read = native_distance(fast.futures, goal)
     assert torch.equal(strict_ranks(read, ids), strict_ranks(decision.final, ids))
 
@@ -108,12 +108,12 @@ def test_the_fast_path_never_waits_for_a_value(alignment: Alignment) -> None:
         checked(empty, gate, *given)
 
 
-def test_ranks_that_cannot_be_told_apart_show(alignment: Alignment) -> None:
+def test_ranks_that_cannot_be_kept_apart_show(alignment: Alignment) -> None:
     _, (operator, gate, tokens, base, ids, futures, goal) = fast_inputs(alignment)
     goal = goal.clone()
     goal[1] = 60000.0
-    told = decide_and_lift(operator, gate, tokens, base, ids, futures, goal).told
-    assert told.tolist() == [True, False, *[True] * 7]
+    ordered = decide_and_lift(operator, gate, tokens, base, ids, futures, goal).ordered
+    assert ordered.tolist() == [True, False, *[True] * 7]
 
 
 @pytest.mark.parametrize("tail", [1, 3, 16])

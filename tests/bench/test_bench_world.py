@@ -1,9 +1,12 @@
 """The bench measures what it says; no time is asserted."""
 
+import os
+
 import numpy as np
 import pytest
 
 from djepa.bench import world as bench
+from djepa.bench.measure import in_child
 from djepa.bench.table import all_markdown, bench_markdown
 from djepa.bench.world import WORLDS, Row, WorldBench, bench_world, here, loop
 from djepa.errors import DjepaError, MissingExtraError
@@ -33,8 +36,12 @@ def test_so_they_do_in_other_worlds(name: str) -> None:
     assert np.array_equal(loop(world, state, controls), world.execute(state, controls)[:, -1])
 
 
+def test_a_child_is_a_process_of_its_own() -> None:
+    assert in_child(os.getpid) != os.getpid()
+
+
 def test_every_row_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "HELD", (2, 6))
+    monkeypatch.setattr(bench, "GROWN", (2, 6))
     rows = bench_world(WorldBench(("push",), 0.03), quiet)
     assert [row.what for row in rows] == [
         "controls",

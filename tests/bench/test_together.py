@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from djepa.bench import align, geometry, growth, together, world
+from djepa.bench import growth, together, world
 from djepa.bench.measure import Row
 from djepa.cli.bench import Bench
 from djepa.models.lewm import LeWM
@@ -23,8 +23,6 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
         monkeypatch.setattr(growth, name, sizes)
     monkeypatch.setattr(growth, "usable_cores", lambda: 1)
     monkeypatch.setattr(world, "_memory", lambda: Row("memory", "MB", 1.0))
-    for bench in (geometry, align, growth):  # processes have tests of their own
-        monkeypatch.setattr(bench, "in_child", lambda work: work())
     torch.manual_seed(0)
     model = LeWM(TINY).eval()
     save_geometry(model, tmp_path / "lewm", card({}, model, "", {}))

@@ -111,13 +111,13 @@ def test_the_direction_and_its_sign_stay() -> None:
     torch.testing.assert_close(cosine, torch.ones_like(cosine))
 
 
-def test_what_cannot_be_told_apart_is_refused() -> None:
+def test_what_cannot_be_kept_apart_is_refused() -> None:
     futures, goal, scores, ids = case(1, 300, 2, torch.float16)
-    with pytest.raises(DjepaError, match=r"300 ranks cannot be told apart in torch\.float16"):
+    with pytest.raises(DjepaError, match=r"300 ranks cannot be kept apart in torch\.float16"):
         realize(futures + 2000, goal + 2000, scores, ids)
-    with pytest.raises(DjepaError, match="cannot be told apart"):
+    with pytest.raises(DjepaError, match="cannot be kept apart"):
         realize(futures.float() + 1e9, goal.float() + 1e9, scores, ids)
-    with pytest.raises(DjepaError, match="cannot be told apart"):  # beyond what float16 holds
+    with pytest.raises(DjepaError, match="cannot be kept apart"):  # beyond what float16 holds
         realize(futures, goal.float() + 1e6, scores, ids)
 
 
@@ -125,7 +125,7 @@ def test_a_tie_that_ids_happen_to_break_right_is_refused_too() -> None:
     """Both land on the goal: read by plain argmin, the winner would be whoever stands first."""
     goal = torch.full((1, 2), 1e9)
     futures = goal.expand(1, 2, 1, 2).clone()
-    with pytest.raises(DjepaError, match="cannot be told apart"):
+    with pytest.raises(DjepaError, match="cannot be kept apart"):
         realize(futures, goal, torch.tensor([[1.0, 0.0]]), torch.tensor([[2, 1]]))
 
 

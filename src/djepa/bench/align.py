@@ -26,9 +26,10 @@ from djepa.bench.align_work import (
     problem,
 )
 from djepa.bench.geometry import peak, reset_peak
-from djepa.bench.measure import Row, Say, in_child
+from djepa.bench.measure import Row, Say, check_sizes, in_child
+from djepa.bench.measure import describe as measured
 from djepa.bench.subject import best_seconds, figures
-from djepa.errors import DjepaError, unknown_name
+from djepa.errors import DjepaError
 from djepa.lift.ordinal import realize
 from djepa.models.graph import record
 
@@ -51,13 +52,7 @@ class AlignBench:
 
     def __post_init__(self) -> None:
         least = {"starts": 1, "candidates": 2, "many": 2, "fit": 7, "updates": 0, "latent": 1}
-        for name, smallest in least.items():
-            if getattr(self, name) < smallest:
-                raise DjepaError(f"{name} must be at least {smallest}, got {getattr(self, name)}.")
-        if self.device not in ("cpu", "cuda"):
-            raise unknown_name("device", self.device, ["cpu", "cuda"])
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise DjepaError("No CUDA device here. Use --device cpu.")
+        check_sizes(self, least)
 
     def problem(self, split: str, starts: int, candidates: int | None = None) -> Problem:
         """Evidence and outcomes of that population."""
@@ -89,16 +84,7 @@ def bench_align(config: AlignBench, say: Say, keep: Keep = lambda rows: None) ->
 
 def describe(config: AlignBench, rows: Sequence[Row]) -> dict[str, Any]:
     """For JSON: what was measured, on what, and the rows."""
-    return {
-        "device": torch.cuda.get_device_name() if config.device == "cuda" else "cpu",
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "starts": config.starts,
-        "candidates": config.candidates,
-        "fit": config.fit,
-        "updates": config.updates,
-        "rows": [row.as_dict() for row in rows],
-    }
+    return measured(config, rows, "starts", "candidates", "fit", "updates")
 
 
 def _fit(config: AlignBench, fit: Problem, calibration: Problem) -> tuple[Alignment, Row]:

@@ -35,7 +35,7 @@ class Lifted(NamedTuple):
     choice: Tensor  # (N,) candidate IDs
     final: Tensor  # (N, K) float64: the score that orders
     futures: Tensor  # (N, K, B, D) lifted
-    told: Tensor  # (N,) bool: the lifted futures tell the order; look at it when you can wait
+    ordered: Tensor  # (N,) bool: whether native distance on the lifted futures gives the order
 
 
 @torch.no_grad()
@@ -83,7 +83,7 @@ def lift_inputs(alignment: Alignment, evidence: Evidence) -> LiftInputs:
 
 
 def problem(split: str, starts: int, candidates: int, latent: int, device: str) -> Problem:
-    """Two geometries that believe candidates nearer to or farther from the goal than they end.
+    """Two geometries that predict candidates nearer to or farther from the goal than they end.
 
     About one candidate in eight succeeds. Predicted ends of failures share a direction, which is
     what there is to learn.
@@ -97,8 +97,8 @@ def problem(split: str, starts: int, candidates: int, latent: int, device: str) 
     for name in PAIR:
         goal = rng.normal(size=(starts, 1, latent))
         away = rng.normal(size=(*shape, latent)) + 0.1 * ~success[..., None] * axis
-        believed = error * np.exp(1.2 * rng.normal(size=shape))
-        away *= (believed / np.sqrt((away**2).mean(-1)))[..., None]
+        predicted = error * np.exp(1.2 * rng.normal(size=shape))
+        away *= (predicted / np.sqrt((away**2).mean(-1)))[..., None]
         costs[name] = (away**2).mean(-1)
         ends[name], goals[name] = (goal + away).astype(np.float16), goal[:, 0].astype(np.float16)
     names = [f"{split}-{start}" for start in range(starts)]

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from djepa.bench.measure import Say, in_child, peak_memory
+from djepa.bench.measure import Say, check_sizes, in_child, peak_memory
+from djepa.bench.measure import describe as measured
 from djepa.bench.precision import combined, precision_rows
 from djepa.bench.subject import (
     GeometryRow,
@@ -25,7 +26,6 @@ from djepa.bench.subject import (
     load_subject,
     stored_subject,
 )
-from djepa.errors import DjepaError, unknown_name
 from djepa.models.fast import Fast, Inputs
 from djepa.models.kinds import GEOMETRIES
 from djepa.models.protocol import CONTEXT
@@ -49,13 +49,7 @@ class GeometryBench:
     compiled: tuple[str, ...] = ("bf16",)  # precisions to compile too, on a GPU
 
     def __post_init__(self) -> None:
-        for name in ("starts", "candidates", "many"):
-            if getattr(self, name) < 1:
-                raise DjepaError(f"{name} must be at least 1, got {getattr(self, name)}.")
-        if self.device not in ("cpu", "cuda"):
-            raise unknown_name("device", self.device, ["cpu", "cuda"])
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise DjepaError("No CUDA device here. Use --device cpu.")
+        check_sizes(self, {"starts": 1, "candidates": 1, "many": 1})
 
 
 def bench_geometry(
@@ -89,15 +83,7 @@ def bench_geometry(
 
 def describe(config: GeometryBench, rows: Sequence[GeometryRow]) -> dict[str, Any]:
     """For JSON: what was measured, on what, and the rows."""
-    gpu = config.device == "cuda"
-    return {
-        "device": torch.cuda.get_device_name() if gpu else "cpu",
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "starts": config.starts,
-        "candidates": config.candidates,
-        "rows": [row.as_dict() for row in rows],
-    }
+    return measured(config, rows, "starts", "candidates")
 
 
 def start_by_start(fast: Fast, given: Inputs) -> Tensor:

@@ -3,10 +3,12 @@
 import multiprocessing
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+
+from djepa.errors import DjepaError, unknown_name
 
 Say = Callable[[str], None]
 Result = TypeVar("Result")
@@ -30,6 +32,36 @@ class Row:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {**asdict(self), "ratio": self.ratio}
+
+
+def check_sizes(config: Any, least: Mapping[str, int]) -> None:
+    """Sizes of a bench that are too small, or a device that is not here, are named."""
+    import torch  # only here: a child that measures a world does not wait for it
+
+    for name, smallest in least.items():
+        if getattr(config, name) < smallest:
+            raise DjepaError(f"{name} must be at least {smallest}, got {getattr(config, name)}.")
+    if config.device not in ("cpu", "cuda"):
+        raise unknown_name("device", config.device, ["cpu", "cuda"])
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise DjepaError("No CUDA device here. Use --device cpu.")
+
+
+def describe(config: Any, rows: Sequence[Row], *sizes: str) -> dict[str, Any]:
+    """For JSON: on what was measured, with which sizes, and the rows."""
+    return {
+        **machine(config.device),
+        **{name: getattr(config, name) for name in sizes},
+        "rows": [row.as_dict() for row in rows],
+    }
+
+
+def machine(device: str) -> dict[str, Any]:
+    """The device by its name, threads, and the version of torch."""
+    import torch
+
+    name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
+    return {"device": name, "threads": torch.get_num_threads(), "torch": torch.__version__}
 
 
 def rate(work: Callable[[], int], seconds: float) -> float:

@@ -1,17 +1,15 @@
 """Every bench in one run, for one table."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-import torch
-
 from djepa.bench.align import AlignBench, bench_align
 from djepa.bench.geometry import GeometryBench, bench_geometry
 from djepa.bench.growth import bench_growth
-from djepa.bench.measure import Row, Say
+from djepa.bench.measure import Row, Say, machine
 from djepa.bench.world import WorldBench, bench_world
 from djepa.models.weights import shipped
 
@@ -62,15 +60,7 @@ def of_other_worlds(worlds: Sequence[str]) -> list[str]:
 
 def describe(config: AllBench, measured: Measured) -> dict[str, Any]:
     """For JSON: what was measured, on what, and the rows, each with the bench that it is from."""
-    gpu = config.geometry.device == "cuda"
-    return {
-        "device": torch.cuda.get_device_name() if gpu else "cpu",
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "seconds": measured.seconds,
-        "rows": _rows(measured.rows),
-    }
-
-
-def _rows(benches: Mapping[str, Sequence[Row]]) -> list[dict[str, Any]]:
-    return [{"bench": name, **row.as_dict()} for name, rows in benches.items() for row in rows]
+    rows = [
+        {"bench": name, **row.as_dict()} for name, rows in measured.rows.items() for row in rows
+    ]
+    return {**machine(config.geometry.device), "seconds": measured.seconds, "rows": rows}

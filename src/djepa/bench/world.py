@@ -21,7 +21,7 @@ from djepa.worlds.protocol import Floats, World
 WORLDS = tuple(TASKS)
 PUSH = "push"  # the world with the most rows; its names go without saying
 STARTS = 8  # drawn; fewer of a world that is slow
-HELD = (32, 160)  # starts, between which memory grows
+GROWN = (32, 160)  # starts, between which memory grows
 COLLECTED = 10  # times the time of another measurement: workers take a while to start
 
 
@@ -56,7 +56,7 @@ class Ground:
 
 
 def here(worlds: Iterable[str], tell: Say) -> tuple[str, ...]:
-    """Those that can be measured here; `tell` is told why the others are left out."""
+    """Those that can be measured here; `tell` is given the reason for the others."""
     found = []
     for name in worlds:
         try:
@@ -222,13 +222,13 @@ def _memory() -> Row:
 
     The plain way keeps what `execute` returns: every state of every candidate.
     """
-    small, large = HELD
+    small, large = GROWN
 
     def growth(work: Callable[[int], float]) -> float:
         few, more = (in_child(partial(work, starts)) for starts in (small, large))
         return max(0.0, more - few) / (large - small) * 1000
 
-    note = "growth of the peak: whole bank held, against every state of every candidate"
+    note = "growth of the peak: whole bank in memory, against every state of every candidate"
     return Row("memory per 1,000 starts", "MB", growth(_peak), growth(_peak_plain), note)
 
 
@@ -237,16 +237,16 @@ def _peak(starts: int) -> float:
 
     with tempfile.TemporaryDirectory() as folder:
         bank = collect(folder, CollectConfig(starts=starts), LocalEngine(1))
-        held = (bank.decisions, bank.outcomes, bank.provenance)
+        kept = (bank.decisions, bank.outcomes, bank.provenance)
         peak = peak_memory()
-        del held
+        del kept
     return peak
 
 
 def _peak_plain(starts: int) -> float:
     config = CollectConfig(starts=starts, block=starts)
     world, drawn = config.make_world(), draw_block(BlockWork(config, 0))
-    held = [world.execute(entry.start.state, _pool(entry)) for entry in drawn]
+    kept = [world.execute(entry.start.state, _pool(entry)) for entry in drawn]
     peak = peak_memory()
-    del held
+    del kept
     return peak

@@ -110,37 +110,35 @@ class Bench:
         return AlignBench(self.device, starts, self.candidates, *sizes)
 
     def _world(self) -> Any:
-        from djepa.bench.table import bench_markdown
         from djepa.bench.world import bench_world
 
-        rows = bench_world(self._world_bench(), _say)
-        console.print(bench_markdown(rows))
-        return [row.as_dict() for row in rows]
+        return self._plain(bench_world(self._world_bench(), _say), "plain loop")
 
     def _growth(self) -> Any:
         from djepa.bench.growth import bench_growth
+
+        return self._plain(bench_growth(_say), "smallest")
+
+    def _plain(self, rows: Sequence[Any], against: str) -> Any:
         from djepa.bench.table import bench_markdown
 
-        rows = bench_growth(_say)
-        console.print(bench_markdown(rows, against="smallest"))
+        console.print(bench_markdown(rows, against))
         return [row.as_dict() for row in rows]
 
     def _geometry(self) -> Any:
         from djepa.bench.geometry import bench_geometry, describe
-        from djepa.bench.table import bench_markdown
 
-        config = self._geometry_bench()
-        rows = bench_geometry(config, _say, lambda rows: self._write(describe(config, rows)))
-        console.print(bench_markdown(rows, against="plain"))
-        return describe(config, rows)
+        return self._kept(self._geometry_bench(), bench_geometry, describe)
 
     def _align(self) -> Any:
         from djepa.bench.align import bench_align, describe
-        from djepa.bench.table import bench_markdown
 
-        config = self._align_bench()
-        rows = bench_align(config, _say, lambda rows: self._write(describe(config, rows)))
-        console.print(bench_markdown(rows, against="plain"))
+        return self._kept(self._align_bench(), bench_align, describe)
+
+    def _kept(self, config: Any, measure: Any, describe: Any) -> Any:
+        """Numbers are written as they come."""
+        rows = measure(config, _say, lambda rows: self._write(describe(config, rows)))
+        self._plain(rows, "plain")
         return describe(config, rows)
 
     def _all(self) -> Any:

@@ -24,10 +24,10 @@ def realize(futures: Tensor, goal: Tensor, score: Tensor, ids: Tensor) -> Tensor
     would read another order.
     """
     _check(futures, goal, score, ids)
-    lifted, told = lift(futures, goal, score, ids)
-    if not told.all():
+    lifted, ordered = lift(futures, goal, score, ids)
+    if not ordered.all():
         raise DjepaError(
-            f"{ids.shape[1]} ranks cannot be told apart in {futures.dtype} around these goals. "
+            f"{ids.shape[1]} ranks cannot be kept apart in {futures.dtype} around these goals. "
             "Store the lifted futures in float32."
         )
     return lifted

@@ -81,10 +81,10 @@ class Trajectories:
         N, K, B, D = shapes[1] if len(shapes[1]) == 4 else (0, 0, 0, 0)
         if not B or shapes != [(N, K, B, D), (N, K, B, D), (N, D)]:
             raise DjepaError(f"Futures of {L} and {T} and goal have shapes {shapes}.")
-        held = [evidence.terminals.get(name, none) for name in (L, T)]
-        held.append(evidence.goals.get(T, none))
+        stored = [evidence.terminals.get(name, none) for name in (L, T)]
+        stored.append(evidence.goals.get(T, none))
         ours = (self.towards[:, :, -1], self.moved[:, :, -1], self.goal)
-        for mine, theirs in zip(ours, held, strict=True):
+        for mine, theirs in zip(ours, stored, strict=True):
             same = mine.shape == theirs.shape
             if not same or not torch.allclose(mine.float(), theirs.float(), HALF, HALF):
                 raise DjepaError(

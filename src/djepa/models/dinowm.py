@@ -67,8 +67,8 @@ class DINOWM(PatchGeometry):
         patches, proprio = self.split(latents)
         same = torch.cat([self.proprio_in(proprio), self.action_in(blocks)], dim=-1)[..., None, :]
         if isinstance(self.patch_in, nn.Linear):  # W [a; b] = W_a a + W_b b: b is the same for all
-            seen, told = self.patch_in.weight.split([self.config.features, 2 * EMBED], dim=1)
-            return F.linear(patches, seen) + F.linear(same, told, self.patch_in.bias), None
+            seen, same_in = self.patch_in.weight.split([self.config.features, 2 * EMBED], dim=1)
+            return F.linear(patches, seen) + F.linear(same, same_in, self.patch_in.bias), None
         return torch.cat([patches, same.expand(*patches.shape[:-1], -1)], dim=-1), None
 
     def read(self, tokens: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
 """The frozen patch encoder, taught by an average of itself (after DINO and iBOT).
 
 Views of one frame, cropped, turned and recoloured at random, must mean the same to the student as
-other views mean to the teacher (class token), and what is masked in a view must be told from what
-is around it (patch tokens). The teacher is the running average of the student and sees no masks.
+other views mean to the teacher (class token), and what is masked in a view must be inferred from
+what is around it (patch tokens). The teacher is the running average of the student and sees no
+masks.
 
 Legend: B frames of a batch, V views, P patches, W width, C prototypes.
 """

@@ -1,5 +1,5 @@
-"""JEPA-WM: a predictor over frozen patch features, told the action in every layer (Terver et al.,
-2026).
+"""JEPA-WM: a predictor over frozen patch features that reads the action in every layer (Terver et
+al., 2026).
 
 One token per patch and one for proprioception; AdaLN from the action block of the frame, rotary
 positions in time, row and column; trained one step ahead and on short rollouts; the planning cost

@@ -88,8 +88,8 @@ class ReacherWorld:
         states[:, 0] = start
         if K and H:
             begin = np.tile([0.0, *start], (K, 1))  # MuJoCo counts the time as a part of the state
-            held = np.repeat(actions, self.repeat, axis=1)
-            paths, _ = self._engine.rollout.rollout(self._model, self._data, begin, held)
+            repeated = np.repeat(actions, self.repeat, axis=1)
+            paths, _ = self._engine.rollout.rollout(self._model, self._data, begin, repeated)
             states[:, 1:] = _stable(paths[:, self.repeat - 1 :: self.repeat, 1:])
         return states
 

@@ -26,9 +26,9 @@ def load_model() -> tuple[Any, Any]:
     except ImportError as error:
         raise MissingExtraError("The reacher world", "mujoco") from error
     except Exception as error:  # MUJOCO_GL names a library that is not there
-        told = os.environ.get("MUJOCO_GL", "")
+        library = os.environ.get("MUJOCO_GL", "")
         raise DjepaError(
-            f"MuJoCo does not load with MUJOCO_GL='{told}' ({error}). Unset it: "
+            f"MuJoCo does not load with MUJOCO_GL='{library}' ({error}). Unset it: "
             "only MuJoCo's own pictures need OpenGL."
         ) from error
     found = importlib.util.find_spec("dm_control")
