@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 OUT    ?= runs/study
 
-.PHONY: study test lint bench soak browser clean
+.PHONY: study test quick slow lint bench soak browser clean
 
 study: $(VENV)/.base
 	$(BIN)/djepa info
@@ -12,6 +12,13 @@ study: $(VENV)/.base
 
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope
+
+# The inner loop: every room, less what tests/slow.txt names. `make slow` writes that list anew.
+quick: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --quick
+
+slow: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --write-slow
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

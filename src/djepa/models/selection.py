@@ -11,7 +11,7 @@ from djepa.bank.read import Bank
 from djepa.models.kinds import Model
 from djepa.models.predict import predict
 from djepa.models.recipes import TrainConfig
-from djepa.rollout.engine import LocalEngine, usable_cores
+from djepa.rollout.engine import LocalEngine
 from djepa.rollout.execute import CollectConfig
 
 BATCH = 32  # starts
@@ -25,7 +25,7 @@ def collect_each(
     for shape in config.shapes:
         wanted = CollectConfig(config.world, shape, starts=each, split=split, block=min(8, each))
         where = folder if len(config.shapes) == 1 else folder / shape
-        found.append(collect(where, wanted, LocalEngine(min(wanted.blocks, usable_cores()))))
+        found.append(collect(where, wanted, LocalEngine()))
     return found
 
 
