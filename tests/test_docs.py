@@ -161,25 +161,6 @@ def test_the_example_of_the_geometries_page_runs(
     assert 0 < float(capsys.readouterr().out) <= 1
 
 
-def test_the_example_of_the_own_model_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    code = re.search(r"```python\n(.*?)```", (ROOT / "docs/own-model.md").read_text(), re.DOTALL)
-    assert code
-    names: dict[str, object] = {}
-    exec(code.group(1), names)
-    assert len(names["decision"].choice) == 60  # type: ignore[attr-defined]
-    assert "tensor(" in capsys.readouterr().out
-    short = re.search(
-        r"## Your own model\n\n```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
-    )
-    assert short
-    given = {name: names[name][:180] for name in ("names", "ids", "costs", "goals", "success")}  # type: ignore[index]
-    given["last_latents"] = names["ends"][:180]  # type: ignore[index]
-    given["other_evidence"], given["other_outcomes"] = names["calibration"]  # type: ignore[misc]
-    given["new_evidence"] = names["new"][0]  # type: ignore[index]
-    exec(short.group(1).replace('base=("mine",)', 'base=("mine",), updates=20'), given)
-    assert len(given["decision"].choice) == 60
-
-
 def test_the_shipped_weights_are_what_their_cards_say() -> None:
     """Push's at most 60 MB together; each loads, with recipe, command and metrics."""
     push = ["dinowm", "jepawm", "lewm", "tdjepa"]

@@ -1,6 +1,6 @@
 """D-JEPA: decision-aligned latent world models.
 
-    alignment = djepa.fit(evidence, outcomes).calibrate(other_evidence, other_labels)
+    alignment = djepa.fit(evidence, outcomes).calibrate(other_evidence, other_outcomes)
     decision = alignment.decide(new_evidence)
 
 Importing the package is cheap: torch and the simulators load when something needs them.
@@ -16,7 +16,10 @@ _HOMES = {
     "Bank": "djepa.bank.read",
     "Evidence": "djepa.evidence.evidence",
     "Outcomes": "djepa.align.outcomes",
-    "fit": "djepa.align.fit",
+    "Planner": "djepa.lift.planner",
+    "audit": "djepa.audit.report",
+    "fit": "djepa.align.api",
+    "load": "djepa.align.api",
 }
 __all__ = ["__version__", *sorted(_HOMES)]
 

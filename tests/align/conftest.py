@@ -1,4 +1,4 @@
-"""A small problem whose successes can be told only by comparing candidates."""
+"""A small problem whose successes show only when candidates are compared."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ MakeProblem = Callable[..., Problem]
 def make_problem(
     split: str, N: int = 64, K: int = 12, D: int = 3, observed: float = 1.1
 ) -> Problem:
-    """Half the candidates density around a place that differs from start to start.
+    """Half the candidates lie around a place that differs from start to start.
 
     The three directions nearest to the pool's mean succeed; native costs know next to nothing.
     """
@@ -31,11 +31,11 @@ def make_problem(
     far = np.linalg.norm(unit - unit.mean(1, keepdims=True), axis=-1)
     success = far.argsort(1).argsort(1) < 3
     evidence = Evidence.from_arrays(
-        [f"{split}-{n}" for n in range(N)],
-        rng.random((N, K)).argsort(1) + 5,
-        {name: rng.random((N, K)) + 0.05 * ~success for name in ("a", "b", "c")},
-        {"a": ends},
-        {"a": np.zeros((N, D), dtype=np.float32)},
+        start_ids=[f"{split}-{n}" for n in range(N)],
+        candidate_ids=rng.random((N, K)).argsort(1) + 5,
+        costs={name: rng.random((N, K)) + 0.05 * ~success for name in ("a", "b", "c")},
+        latents={"a": ends},
+        goals={"a": np.zeros((N, D), dtype=np.float32)},
     )
     seen = rng.random((N, K)) < observed
     seen[:, 0] = True

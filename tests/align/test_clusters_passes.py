@@ -8,10 +8,10 @@ import torch
 
 from djepa.align.fit import AlignConfig, Alignment, task_local
 from djepa.align.gates import NEVER, Gate, calibrate
+from djepa.align.mixture import fit_logs
 from djepa.align.outcomes import Outcomes
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, clusters
-from djepa.evidence.logs import fit_logs
 
 
 def test_names_before_the_at_sign_are_starts() -> None:
@@ -29,8 +29,8 @@ def gated(changes: list[int], same: list[int] | None) -> Gate:
     refined = torch.tensor([[0.5, -0.5]]).repeat(N, 1)
     success = torch.tensor([[c < 0, c > 0] if c else [True, True] for c in changes])
     ids = torch.tensor([[1, 2]]).repeat(N, 1)
-    told = None if same is None else torch.tensor(same)
-    return calibrate(Gate(), base, refined, ids, success, "careful", same=told)
+    number = None if same is None else torch.tensor(same)
+    return calibrate(Gate(), base, refined, ids, success, "careful", same=number)
 
 
 def test_five_gains_are_shown_and_five_looks_of_one_start_are_not() -> None:
@@ -57,10 +57,14 @@ def test_folds_keep_the_looks_of_a_start_together() -> None:
     costs = {"a": rng.random((20, 6)) + 0.1, "b": rng.random((20, 6)) + 0.1}
     success = torch.from_numpy(rng.random((20, 6)) < 0.3)
     ids = np.tile(np.arange(6), (20, 1))
-    once = Evidence.from_arrays([f"s{n}" for n in range(20)], ids, costs)
+    once = Evidence.from_arrays(
+        start_ids=[f"s{n}" for n in range(20)], candidate_ids=ids, costs=costs
+    )
     names = [f"s{n}@{look}" for look in "xyz" for n in range(20)]
     tripled = {name: np.tile(c, (3, 1)) for name, c in costs.items()}
-    thrice = Evidence.from_arrays(names, np.tile(ids, (3, 1)), tripled)
+    thrice = Evidence.from_arrays(
+        start_ids=names, candidate_ids=np.tile(ids, (3, 1)), costs=tripled
+    )
     seen = torch.ones(60, 6, dtype=torch.bool)
     one = fit_logs(once, success, seen[:20], ("a", "b"))
     many = fit_logs(thrice, success.repeat(3, 1), seen, ("a", "b"))
@@ -73,7 +77,9 @@ def problem(N: int, split: str) -> tuple[Evidence, Outcomes]:
     success[:, 0], success[:, 1] = True, False
     costs = {name: rng.random((N, 8)) + 0.3 * ~success for name in ("v", "p", "j")}
     ids = np.tile(np.arange(8), (N, 1))
-    e = Evidence.from_arrays([f"{split}{n}" for n in range(N)], ids, costs)
+    e = Evidence.from_arrays(
+        start_ids=[f"{split}{n}" for n in range(N)], candidate_ids=ids, costs=costs
+    )
     return e, Outcomes.from_arrays(e, success, cost=rng.random((N, 8)))
 
 
@@ -81,10 +87,10 @@ def test_a_pass_takes_every_start_once() -> None:
     alignment = Alignment(AlignConfig(epochs=3, every=1, batch=4))
     assert alignment._length(10) == (9, 3)
     for turn in range(3):
-        parts = [alignment._batch(10, 3 * turn + i + 1, 0).tolist() for i in range(3)]
+        parts = [alignment._batch(10, 3 * turn + i + 1).tolist() for i in range(3)]
         assert [len(part) for part in parts] == [4, 4, 2]
         assert sorted(i for part in parts for i in part) == list(range(10))
-    orders = {tuple(alignment._batch(10, 3 * turn + 1, 0).tolist()) for turn in range(3)}
+    orders = {tuple(alignment._batch(10, 3 * turn + 1).tolist()) for turn in range(3)}
     assert len(orders) == 3
     assert Alignment(AlignConfig(updates=7, every=2))._length(10) == (7, 2)
 
@@ -102,14 +108,14 @@ def test_of_equal_successes_the_grid_takes_the_checkpoint_that_costs_least() -> 
     e, outcomes = problem(40, "calibration")
     known, found = alignment._inputs(e), []
     for snapshot in alignment._snapshots:
-        alignment._load(snapshot)
+        alignment.operator.load_state_dict(snapshot.weights)
         _, hits, paid = alignment._calibrated(known, e.ids, outcomes)
         found.append((hits, -paid, -snapshot.update))
     assert len({x[:2] for x in found}) > 1
     alignment.calibrate(e, outcomes)
     best = alignment._snapshots[found.index(max(found))]
-    for kept, wanted in zip(alignment.operators, best.weights, strict=True):
-        assert all(torch.equal(kept.state_dict()[k], v) for k, v in wanted.items())
+    kept = alignment.operator.state_dict()
+    assert all(torch.equal(kept[k], v) for k, v in best.weights.items())
 
 
 def test_numbers_of_passes_below_zero() -> None:

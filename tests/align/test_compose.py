@@ -36,7 +36,7 @@ def pairs(draw: st.DrawFn) -> Pair:
     return Pair(ids, base, refined, torch.randint(0, K, (N,), generator=rng), proposals)
 
 
-def labels_of(success: Tensor, observed: Tensor | None = None) -> Outcomes:
+def outcomes_of(success: Tensor, observed: Tensor | None = None) -> Outcomes:
     seen = torch.ones_like(success) if observed is None else observed
     return Outcomes(tuple(map(str, range(len(success)))), success, seen)
 
@@ -111,7 +111,7 @@ def test_calibration_is_permissive_among_equals() -> None:
         torch.tensor([[1, 1, 0.1], [1, 1, 0.2], [1, 1, 0.25]]).double(),
     )
     success = torch.tensor([[0, 0, 1], [1, 0, 1], [1, 0, 0]]).bool()
-    threshold = calibrate_composition(both, labels_of(success))
+    threshold = calibrate_composition(both, outcomes_of(success))
     assert threshold == pytest.approx(0.075)
     assert compose(both, threshold).opened.tolist() == [True, True, False]
 
@@ -120,7 +120,7 @@ def test_calibration_is_permissive_among_equals() -> None:
 def test_calibration_never_loses_a_success(given_pair: Pair, seed: int) -> None:
     rng = torch.Generator().manual_seed(seed)
     success = torch.rand(given_pair.ids.shape, generator=rng) < 0.5
-    threshold = calibrate_composition(given_pair, labels_of(success))
+    threshold = calibrate_composition(given_pair, outcomes_of(success))
     hits = [
         int(success.gather(1, compose(given_pair, tau).position[:, None]).sum())
         for tau in (threshold, NEVER, -10.0)
@@ -133,9 +133,9 @@ def test_winners_that_were_not_executed_do_not_calibrate() -> None:
     success = torch.tensor([[False, False, True], [True, False, False]])
     seen = torch.tensor([[True, True, True], [False, True, True]])
     # The second start would speak against the proposal, had its relational winner been executed.
-    assert compose(both, calibrate_composition(both, labels_of(success, seen))).opened.all()
+    assert compose(both, calibrate_composition(both, outcomes_of(success, seen))).opened.all()
     with pytest.raises(DjepaError, match="executed"):
-        calibrate_composition(both, labels_of(success, torch.tensor([[False, True, True]] * 2)))
+        calibrate_composition(both, outcomes_of(success, torch.tensor([[False, True, True]] * 2)))
 
 
 def test_what_has_no_order_is_refused() -> None:
@@ -147,4 +147,4 @@ def test_what_has_no_order_is_refused() -> None:
     with pytest.raises(DjepaError, match="proposals"):
         Pair(good.ids, good.base, good.refined, good.relational, good.proposals[:, :2])
     with pytest.raises(DjepaError, match="Outcomes"):
-        calibrate_composition(good, labels_of(torch.ones(1, 2, dtype=torch.bool)))
+        calibrate_composition(good, outcomes_of(torch.ones(1, 2, dtype=torch.bool)))

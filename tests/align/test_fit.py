@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from djepa.align.fit import AlignConfig, Alignment, Decision, recovered, task_local
+from djepa.align.fit import AlignConfig, Alignment, Decision, task_local
 from djepa.align.outcomes import Outcomes
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import best
@@ -41,7 +41,6 @@ def test_it_learns_a_relation_that_candidates_alone_do_not_show(
     ids = evidence.ids.gather(1, decision.position[:, None])[:, 0]
     assert torch.equal(decision.choice, ids)
     assert torch.equal(decision.order[:, 0], ids)
-    assert recovered(decision, decision.final, evidence.ids) == 1.0
 
 
 def test_the_same_seed_gives_the_same_alignment(problem: MakeProblem, quick: AlignConfig) -> None:
@@ -59,12 +58,10 @@ def test_the_same_seed_gives_the_same_alignment(problem: MakeProblem, quick: Ali
 
 
 VARIANTS: list[dict[str, Any]] = [
-    {"members": 2},
-    {"reduce": 4},
-    {"extras": ("gap", "density", "agreement")},
-    {"members": 3, "reduce": 2, "extras": ("density",), "policy": "conservative", "decimals": 4},
+    {"extras": ("log", "agreement")},
+    {"extras": ("agreement",), "policy": "conservative", "decimals": 4},
     {"mode": "refined_gap", "grid": True},
-    {"policy": "preserving", "base": ("c",), "ranked": ("a", "b", "c")},
+    {"policy": "careful", "base": ("c",), "ranked": ("a", "b", "c")},
     {"dense": ()},
     {"ranked": ()},
 ]
@@ -101,13 +98,12 @@ def test_candidate_order_does_not_matter_to_fitting(
         evidence.ids,
         evidence.names,
         evidence.costs.round(decimals=1),
-        evidence.terminals,
+        evidence.latents,
         evidence.goals,
     )
     p = torch.rand(64, 12, generator=torch.Generator().manual_seed(0)).argsort(1)
-    config = replace(quick, reduce=2)
-    first = Alignment(config).fit(tied, outcomes)
-    second = Alignment(config).fit(tied.columns(p), outcomes.columns(p))
+    first = Alignment(quick).fit(tied, outcomes)
+    second = Alignment(quick).fit(tied.columns(p), outcomes.columns(p))
     assert first.report == second.report
     test, _ = problem("test")
     assert torch.equal(first.scores(test)[1], second.scores(test)[1])
@@ -139,7 +135,7 @@ def test_without_calibrated_gain_the_untrained_checkpoint_stays(
 
 
 @pytest.mark.parametrize("grid", [False, True])
-def test_unobserved_labels_change_neither_weights_nor_gate(
+def test_unobserved_outcomes_change_neither_weights_nor_gate(
     grid: bool, problem: MakeProblem, quick: AlignConfig
 ) -> None:
     config = replace(quick, grid=grid, mode="refined_gap", policy="conservative")
@@ -172,7 +168,8 @@ def test_task_local_settings(problem: MakeProblem) -> None:
     config = replace(task_local(("a", "b", "c")), updates=4)
     assert (config.dense, config.base, config.loss.pooled) == ((), ("a", "b"), True)
     alignment = aligned(config, problem)
-    assert alignment.operators[0].config.inputs == 3
+    assert alignment.operator is not None
+    assert alignment.operator.config.inputs == 3
     assert alignment.gate is not None
     assert alignment.gate.mode == "refined_gap"
     alignment.decide(problem("test")[0])

@@ -40,7 +40,7 @@ def test_rows_stay_in_order(parts: list[Population]) -> None:
                                    "Z-0")  # fmt: skip
     assert outcomes.identities == evidence.identities
     outcomes.check(evidence)
-    assert (evidence.names, list(evidence.terminals)) == (("a", "b", "c"), ["a"])
+    assert (evidence.names, list(evidence.latents)) == (("a", "b", "c"), ["a"])
     first = 0
     for part in parts:
         rows = torch.arange(first, first + len(part.evidence))
@@ -48,7 +48,7 @@ def test_rows_stay_in_order(parts: list[Population]) -> None:
         assert some.evidence.identities == part.evidence.identities
         for what in ("ids", "costs"):
             assert torch.equal(getattr(some.evidence, what), getattr(part.evidence, what))
-        for what in ("terminals", "goals"):
+        for what in ("latents", "goals"):
             held, given = (getattr(of.evidence, what)["a"] for of in (some, part))
             assert torch.equal(held, given)
         for what in ("success", "observed", "cost"):
@@ -76,11 +76,11 @@ def test_the_order_is_the_one_that_is_given(parts: list[Population]) -> None:
 
 def test_a_start_stands_once(parts: list[Population]) -> None:
     first = parts[0].evidence
-    with pytest.raises(DjepaError, match="An identity stands twice"):
+    with pytest.raises(DjepaError, match="A start ID stands twice"):
         join([first, parts[1].evidence, first])
-    with pytest.raises(DjepaError, match="An identity stands twice"):
+    with pytest.raises(DjepaError, match="A start ID stands twice"):
         Population.join([parts[0], parts[0].rows(torch.tensor([2]))])
-    looks = join([marked(first, "clean"), marked(first, "dark")])  # in two looks it is told apart
+    looks = join([marked(first, "clean"), marked(first, "dark")])  # two looks are two rows
     assert looks.identities[:4] == ("T-0@clean", "T-1@clean", "T-2@clean", "T-0@dark")
 
 
@@ -89,7 +89,7 @@ def test_geometries_are_the_same(parts: list[Population]) -> None:
     one, other = parts[0].evidence, parts[1].evidence
     fewer = replace(other, names=("a", "b"), costs=other.costs[..., :2])
     turned = replace(other, names=("b", "a", "c"), costs=other.costs[..., [1, 0, 2]])
-    blind = replace(other, terminals={}, goals={})
+    blind = replace(other, latents={}, goals={})
     for odd in (fewer, turned, blind):
         for both in ([one, odd], [odd, one]):
             with pytest.raises(DjepaError, match="different geometries cannot be joined"):

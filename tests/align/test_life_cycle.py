@@ -1,5 +1,6 @@
 """Fit, calibrate, decide: in this order, on starts apart, and outcomes never reach a decision."""
 
+import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import fields, replace
@@ -24,7 +25,7 @@ def test_deciding_has_no_way_in_for_an_outcome() -> None:
     assert not outcomes & {field.name for field in fields(Evidence)}
 
 
-def test_labels_scrambled_after_calibration_change_nothing(
+def test_outcomes_scrambled_after_calibration_change_nothing(
     problem: MakeProblem, quick: AlignConfig
 ) -> None:
     test, _ = problem("test")
@@ -39,17 +40,26 @@ def test_labels_scrambled_after_calibration_change_nothing(
     assert all(torch.equal(a, b) for a, b in zip(before, alignment.decide(test), strict=True))
 
 
-def test_fitting_does_not_depend_on_labels_of_other_starts(
+def test_fitting_does_not_depend_on_outcomes_of_other_starts(
     problem: MakeProblem, quick: AlignConfig
 ) -> None:
-    """The weights of every checkpoint are settled before calibration outcomes are seen."""
+    """Calibration may choose among the checkpoints of the fit, whatever its outcomes say."""
     alignment = Alignment(quick).fit(*problem("fit"))
-    scores = alignment.scores(problem("test")[0])[1]
-    evidence, outcomes = problem("cal")
-    none = replace(outcomes, success=torch.zeros_like(outcomes.success))
-    alignment.calibrate(evidence, none)
-    again = Alignment(quick).fit(*problem("fit"))
-    assert torch.equal(again.scores(problem("test")[0])[1], scores)
+    before = [copy.deepcopy(snapshot) for snapshot in alignment._snapshots]
+    report, (evidence, outcomes) = alignment.report, problem("cal")
+    chosen = set()
+    for success in (outcomes.success, ~outcomes.success, torch.zeros_like(outcomes.success)):
+        alignment.calibrate(evidence, replace(outcomes, success=success))
+        assert alignment.report == report
+        for then, now in zip(before, alignment._snapshots, strict=True):
+            assert (then.update, then.trust) == (now.update, now.trust)
+            assert all(torch.equal(w, now.weights[name]) for name, w in then.weights.items())
+        assert alignment.operator is not None
+        state = alignment.operator.state_dict()
+        same = [all(torch.equal(state[n], w) for n, w in s.weights.items()) for s in before]
+        assert any(same)
+        chosen.add(same.index(True))
+    assert len(chosen) > 1  # so outcomes do choose: but nothing that was not there before
 
 
 def test_out_of_order(problem: MakeProblem, quick: AlignConfig) -> None:
@@ -101,7 +111,7 @@ def test_one_class_everywhere(value: bool, problem: MakeProblem, quick: AlignCon
         Alignment(quick).fit(evidence, flat)
 
 
-def test_labels_of_something_else(problem: MakeProblem, quick: AlignConfig) -> None:
+def test_outcomes_of_something_else(problem: MakeProblem, quick: AlignConfig) -> None:
     evidence, outcomes = problem("fit")
     cost = outcomes.cost
     assert cost is not None
@@ -138,9 +148,9 @@ def test_evidence_without_what_was_fitted(problem: MakeProblem, quick: AlignConf
     alignment = Alignment(quick).fit(*problem("fit")).calibrate(*problem("cal"))
     e, _ = problem("test")
     bare = Evidence(e.identities, e.ids, e.names, e.costs, {}, {})
-    with pytest.raises(DjepaError, match="terminal latents"):
+    with pytest.raises(DjepaError, match="last latents"):
         alignment.decide(bare)
-    fewer = Evidence(e.identities, e.ids, ("a",), e.costs[..., :1], e.terminals, e.goals)
+    fewer = Evidence(e.identities, e.ids, ("a",), e.costs[..., :1], e.latents, e.goals)
     with pytest.raises(DjepaError, match="Unknown geometry 'b'"):
         alignment.decide(fewer)
     with pytest.raises(DjepaError, match="reads tokens of 5 numbers, not 6"):
@@ -150,7 +160,7 @@ def test_evidence_without_what_was_fitted(problem: MakeProblem, quick: AlignConf
 def test_weights_that_overflow_are_an_error(problem: MakeProblem, quick: AlignConfig) -> None:
     alignment = Alignment(quick).fit(*problem("fit")).calibrate(*problem("cal"))
     with torch.no_grad():
-        for parameter in alignment.operators[0].parameters():
+        for parameter in alignment.operator.parameters():
             parameter.fill_(torch.nan)
     with pytest.raises(DjepaError, match="not finite"):
         alignment.decide(problem("test")[0])
@@ -158,11 +168,19 @@ def test_weights_that_overflow_are_an_error(problem: MakeProblem, quick: AlignCo
 
 @pytest.mark.parametrize(
     "bad",
-    [{"members": 0}, {"batch": 0}, {"every": 0}, {"updates": -1}],
+    [{"batch": 0}, {"every": 0}, {"updates": -1}],
 )
 def test_configurations_that_cannot_be(bad: dict[str, int]) -> None:
     with pytest.raises(DjepaError, match="at least"):
         AlignConfig(**bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "bad", [{"policy": "carefull"}, {"mode": "refined"}, {"mixture": "logs"}, {"density": ("a",)}]
+)
+def test_misspelt_options_are_refused_before_anything_is_fitted(bad: dict[str, Any]) -> None:
+    with pytest.raises(DjepaError, match=r"Unknown|is an input of a log mixture"):
+        AlignConfig(**bad)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +189,7 @@ def test_configurations_that_cannot_be(bad: dict[str, int]) -> None:
         ({"base": ()}, "at least one geometry"),
         ({"base": ("z",)}, "Unknown geometry 'z'"),
         ({"ranked": ("z",)}, "Unknown geometry 'z'"),
-        ({"dense": ("b",)}, "terminal latents"),
+        ({"dense": ("b",)}, "last latents"),
         ({"dense": (), "ranked": ()}, "at least one coordinate"),
         ({"extras": ("speed",)}, "extra coordinate 'speed'"),
     ],

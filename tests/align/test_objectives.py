@@ -193,3 +193,24 @@ def test_scores_far_apart_do_not_overflow() -> None:
 def test_losses_that_cannot_be(bad: dict[str, float]) -> None:
     with pytest.raises(DjepaError, match="temperature above 0 and a tail of at least 1"):
         RelationalLoss(**bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("loss", [PUBLISHED, TASK_LOCAL, replace(PUBLISHED, tail=2)])
+def test_large_pools_have_the_same_loss_and_gradient(
+    loss: RelationalLoss, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Starts with a mixed tail, with one class in the tail, with one class alone, unobserved."""
+    rng = np.random.default_rng(7)
+    N, K = 12, 20
+    success = torch.from_numpy(rng.random((N, K)) < np.linspace(0, 1, N)[:, None])
+    observed = torch.from_numpy(rng.random((N, K)) < 0.7)
+    ids = torch.from_numpy(rng.random((N, K)).argsort(1))
+    found = []
+    for large in (512, 1):
+        monkeypatch.setattr("djepa.align.objectives.LARGE", large)
+        scores = torch.from_numpy(np.random.default_rng(8).normal(size=(N, K))).requires_grad_()
+        total, _ = loss(scores, scores * 0.1, success, observed, ids)
+        total.backward()
+        found.append((total.detach(), scores.grad))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other)

@@ -12,9 +12,10 @@ from djepa.errors import DjepaError
 
 def operator(seed: int = 0, trained: float = 1.0, **config: object) -> RelationalOperator:
     """An operator whose last layer is not zero any more, unless `trained` is 0."""
-    torch.manual_seed(seed)
-    made = RelationalOperator(OperatorConfig(**{"inputs": 5, **config}))  # type: ignore[arg-type]
-    torch.nn.init.normal_(made.up.weight, std=trained) if trained else None
+    random = torch.Generator().manual_seed(seed)
+    sizes = OperatorConfig(**{"inputs": 5, **config})  # type: ignore[arg-type]
+    made = RelationalOperator(sizes, random)
+    torch.nn.init.normal_(made.up.weight, std=trained, generator=random) if trained else None
     return made.eval()
 
 
@@ -111,12 +112,11 @@ def test_published_sizes() -> None:
     assert made.up.bias is None
     assert len(made.relations) == 2
     layer = made.relations[0]
-    assert (layer.self_attn.num_heads, layer.linear1.out_features) == (4, 128)
-    assert layer.norm_first
+    assert (layer.self_attn.heads, layer.linear1.out_features) == (4, 128)
     names = [type(module).__name__ for module in made.encoder]
-    assert names == ["Dropout", "Linear", "LayerNorm", "GELU"]
+    assert names == ["Identity", "Linear", "LayerNorm", "GELU"]
     names = [type(module).__name__ for module in operator(norm_first=True).encoder]
-    assert names == ["Dropout", "LayerNorm", "Linear", "GELU"]
+    assert names == ["Identity", "LayerNorm", "Linear", "GELU"]
 
 
 def test_one_step_moves_the_last_layer() -> None:
@@ -141,3 +141,38 @@ def test_operators_that_cannot_be(config: dict[str, float]) -> None:
 def test_tokens_of_another_width() -> None:
     with pytest.raises(DjepaError, match="tokens of 5 numbers, not 6"):
         operator()(*pools(0, F=6))
+
+
+def test_a_layer_is_torchs_layer() -> None:
+    tokens, _ = pools(8, K=7)
+    made = operator(seed=3)
+    theirs = torch.nn.TransformerEncoderLayer(
+        64, 4, 128, 0.0, activation="gelu", batch_first=True, norm_first=True
+    )
+    h = made.encoder(tokens)
+    for layer in made.relations:
+        theirs.load_state_dict(layer.state_dict())
+        torch.testing.assert_close(layer(h, None), theirs(h), atol=1e-6, rtol=1e-5)
+        h = layer(h, None)
+
+
+def test_weights_and_dropout_come_from_the_generators_given() -> None:
+    """The same numbers as torch draws after manual_seed, and its own stream stays untouched."""
+    before = torch.get_rng_state()
+    made, again = operator(seed=4, trained=0.0), operator(seed=4, trained=0.0)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert all(
+        torch.equal(a, b) for a, b in zip(made.parameters(), again.parameters(), strict=True)
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(4)
+        embed, layer = torch.nn.Linear(5, 64), torch.nn.TransformerEncoderLayer(64, 4, 128)
+    assert torch.equal(made.encoder[1].weight, embed.weight)
+    for name, weight in made.relations[0].state_dict().items():
+        assert torch.equal(weight, layer.state_dict()[name]), name
+    made, (tokens, base) = operator(dropout=0.5), pools(9)
+    draws = [made(tokens, base, torch.Generator().manual_seed(s))[1] for s in (1, 1, 2)]
+    assert torch.equal(draws[0], draws[1])
+    assert not torch.equal(draws[0], draws[2])
+    assert torch.equal(made.train()(tokens, base)[1], made.eval()(tokens, base)[1])
+    assert torch.equal(torch.get_rng_state(), before)

@@ -31,9 +31,10 @@ def aligned(seed: int, K: int, grid: bool, epsilon: float = 0.2) -> tuple[Tensor
         base = fuse(ranks, (share / 100, (100 - share) / 100))
     else:
         base = torch.from_numpy(rng.normal(size=(1, K)) * rng.choice([1e-3, 0.3, 1.0]))
-    torch.manual_seed(seed % 2**31)
-    operator = RelationalOperator(OperatorConfig(inputs=3, epsilon=epsilon))
-    torch.nn.init.normal_(operator.up.weight, std=float(rng.choice([0.1, 1.0, 100.0])))
+    random = torch.Generator().manual_seed(seed % 2**31)
+    operator = RelationalOperator(OperatorConfig(inputs=3, epsilon=epsilon), random)
+    spread = float(rng.choice([0.1, 1.0, 100.0]))
+    torch.nn.init.normal_(operator.up.weight, std=spread, generator=random)
     with torch.no_grad():
         scores, _ = operator(torch.from_numpy(rng.normal(size=(1, K, 3))).float(), base)
     return ids, base, scores.double()

@@ -54,3 +54,22 @@ def test_harm_is_what_was_solved_before() -> None:
     assert risk_controlled(Gate(), base, refined, ids, success).harmed == 0
     with pytest.raises(DjepaError, match="between 0 and 1"):
         risk_controlled(Gate(), base, refined, ids, success, limit=2.0)
+
+
+def test_looks_of_one_start_are_one_start() -> None:
+    """30 starts in 7 looks are 30 starts: too few for 2 %, however many rows there are."""
+    rows = decisions(210, 0.0, np.random.default_rng(3))
+    assert risk_controlled(Gate(), *rows).valid
+    same = torch.arange(30).repeat(7)
+    found = risk_controlled(Gate(), *rows, same=same)
+    assert (found.valid, found.starts) == (False, 30)
+    base, refined, ids, success = (
+        x.repeat(7, 1) for x in decisions(200, 0.0, np.random.default_rng(4))
+    )
+    success[0, 1] = success[200, 1] = success[401, 1] = (
+        False  # start 0 in two looks, start 1 in one
+    )
+    loose = risk_controlled(
+        Gate(), base, refined, ids, success, 0.05, same=torch.arange(200).repeat(7)
+    )
+    assert (loose.valid, loose.starts, loose.harmed) == (True, 200, 2)

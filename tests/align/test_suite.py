@@ -65,11 +65,11 @@ def population(split: str, names: tuple[str, ...] = ADAPTED, N: int = 12) -> Pop
     goals = {name: rng.normal(size=(N, 4)).astype(np.float32) for name in (*PAIR, PLASTIC)}
     ids = rng.random((N, K)).argsort(1)
     evidence = Evidence.from_arrays(
-        [sha256(f"{split}-{n}".encode()) for n in range(N)],
-        ids,
-        {name: costs[name] for name in names},
-        {name: end for name, end in ends.items() if name in names},
-        goals,
+        start_ids=[sha256(f"{split}-{n}".encode()) for n in range(N)],
+        candidate_ids=ids,
+        costs={name: costs[name] for name in names},
+        latents={name: end for name, end in ends.items() if name in names},
+        goals=goals,
     )
     y = torch.from_numpy(success)
     return Population(evidence, Outcomes(evidence.identities, y, torch.ones_like(y)))

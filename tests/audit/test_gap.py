@@ -26,6 +26,7 @@ from djepa.audit.gap import (
     spearman,
 )
 from djepa.audit.table import audit_markdown
+from djepa.cli.main import NAMES, main
 from djepa.errors import DjepaError
 from djepa.evaluate.intervals import Rate
 
@@ -259,7 +260,7 @@ def test_the_command_on_arrays(tmp_path: Path) -> None:
     file, out = tmp_path / "mine.npz", tmp_path / "audit.json"
     both = {"costs_one": COSTS, "costs_two": COSTS[:, ::-1], "realised_one": REALISED}
     np.savez(file, ids=IDS, success=SUCCESS, **both)
-    done = run("--arrays", file, "--json", out)
+    done = run(file, "--json", out)
     assert done.returncode == 0, done.stderr
     assert "| audit | one | two |" in done.stdout
     assert "| pair inversions, best 4 | 25.0 % (2 starts) |" in done.stdout
@@ -275,10 +276,9 @@ def test_the_command_on_arrays(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "Name a bank or --arrays"),
-        (["nowhere", "--arrays", "a.npz"], "one of the two"),
+        ([], "Name a bank or an .npz"),
         (["nowhere"], "There is no bank at nowhere"),
-        (["--arrays", "nowhere.npz"], "There is no file nowhere.npz"),
+        (["nowhere.npz"], "There is no file nowhere.npz"),
     ],
 )
 def test_the_command_explains_mistakes(arguments: list[str], complaint: str) -> None:
@@ -286,6 +286,17 @@ def test_the_command_explains_mistakes(arguments: list[str], complaint: str) -> 
     assert done.returncode == 1
     assert complaint in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("old", "new"), [("quality", "audit"), ("stats", "pools")])
+def test_old_names_of_commands_name_the_new_ones(
+    old: str, new: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([old, "runs/push"])
+    assert ended.value.code == 2
+    assert f"`djepa {old}` is now `djepa {new}`" in capsys.readouterr().err
+    assert new in NAMES
 
 
 def test_no_room_that_decides_knows_the_audit() -> None:

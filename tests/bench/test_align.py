@@ -64,8 +64,8 @@ def test_the_command_writes_every_row(tmp_path: Path) -> None:
 def test_problems_are_drawn_by_name_and_can_be_learnt_from() -> None:
     evidence, outcomes = problem("a", 40, 63, 16, "cpu")
     again, other = (problem(name, 40, 63, 16, "cpu")[0] for name in "ab")
-    assert torch.equal(evidence.terminals["lewm"], again.terminals["lewm"])
-    assert not torch.equal(evidence.terminals["lewm"], other.terminals["lewm"])
+    assert torch.equal(evidence.latents["lewm"], again.latents["lewm"])
+    assert not torch.equal(evidence.latents["lewm"], other.latents["lewm"])
     assert outcomes.mixed.float().mean() > 0.9
     rank = evidence.ranks()[..., 0]
     assert rank[outcomes.success].mean() < 0.25  # nearer the goal, likelier to succeed
@@ -100,7 +100,7 @@ def test_the_fast_path_is_the_public_one(alignment: Alignment, threshold: float 
 def test_the_fast_path_never_waits_for_a_value(alignment: Alignment) -> None:
     """Tensors without values: whoever looks into one fails."""
     _, (operator, gate, *rest) = fast_inputs(alignment)
-    empty = Alignment(alignment.config).fresh(operator.config.inputs)[0].to("meta").eval()
+    empty = Alignment(alignment.config).fresh(operator.config.inputs).to("meta").eval()
     given = [x.to("meta") for x in rest]
     lifted = decide_and_lift(empty, gate, *given)
     assert lifted.futures.shape == given[3].shape

@@ -51,7 +51,7 @@ def test_version() -> None:
         (["collect", "--strats", "3"], "--starts"),
         (["check", "nowhere"], "There is no bank at nowhere"),
         (["check"], "Name at least one bank"),
-        (["stats"], "Name at least one bank"),
+        (["pools"], "Name at least one bank"),
         (["show", "nowhere"], "There is no bank at nowhere"),
         (["bench", "wrold"], "Did you mean 'world'"),
         (["bench", "--world", "reecher"], "Did you mean 'reacher'"),
@@ -90,7 +90,7 @@ def test_from_collection_to_pictures(tmp_path: Path) -> None:
     assert {file.suffix for file in pictures.iterdir()} == {".png", ".gif"}
 
     numbers = tmp_path / "stats.json"
-    stats = djepa("stats", bank, "--json", numbers)
+    stats = djepa("pools", bank, "--json", numbers)
     assert stats.returncode == 0, stats.stderr
     assert "noisy_0.05" in stats.stdout
     assert json.loads(numbers.read_text())

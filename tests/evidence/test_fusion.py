@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from djepa.align.fusion import finest, fit_fusion, simplex
 from djepa.errors import DjepaError
-from djepa.evidence.fusion import fit_fusion, fuse, simplex
+from djepa.evidence.fusion import fuse
 
 Problem = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -181,3 +182,9 @@ def test_start_order_changes_no_weight() -> None:
 def test_a_weight_per_geometry() -> None:
     with pytest.raises(DjepaError, match="2 weights for 3 geometries"):
         fuse(torch.zeros(1, 4, 3), (0.5, 0.5))
+
+
+def test_the_grid_stays_small_for_many_geometries() -> None:
+    assert [finest(M) for M in (2, 3, 4)] == [100, 20, 20]
+    for M in (5, 8, 30):
+        assert len(simplex(M, finest(M))) <= 2000

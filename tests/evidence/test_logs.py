@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from djepa.align.fit import AlignConfig, Alignment
+from djepa.align.mixture import RIDGE, fit_logs, likeliest
 from djepa.align.outcomes import Outcomes
 from djepa.align.store import load_alignment, save_alignment
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
-from djepa.evidence.logs import RIDGE, TEMPERATURE, LogMixture, fit_logs, likeliest, mix, voices
+from djepa.evidence.logs import TEMPERATURE, LogMixture, mix, mixture_inputs
 from djepa.evidence.ranks import best
 from djepa.evidence.tokens import Tokens
 
@@ -36,7 +37,9 @@ def evidence(
         latents["a"] = torch.as_tensor(ends).float()
         goals["a"] = torch.zeros(N, latents["a"].shape[-1])
     names = [f"{split}-{n}" for n in range(N)]
-    return Evidence.from_arrays(names, pools, given_costs, latents, goals)
+    return Evidence.from_arrays(
+        start_ids=names, candidate_ids=pools, costs=given_costs, latents=latents, goals=goals
+    )
 
 
 def drawn(seed: int, N: int = 40, K: int = 7, split: str = "s") -> tuple[Evidence, Tensor, Tensor]:
@@ -57,13 +60,13 @@ def drawn(seed: int, N: int = 40, K: int = 7, split: str = "s") -> tuple[Evidenc
 # ---------------------------------------------------------------------------------- by hand
 
 
-def test_voices_by_hand() -> None:
+def test_inputs_by_hand() -> None:
     # Mean distances to the two neighbours of 0, 1 and 10 are 5.5, 5 and 9.5.
     e = evidence({"a": [[1.0, 2.0, 4.0]], "b": [[9.0, 3.0, 3.0]]}, [[[0.0], [1.0], [10.0]]])
-    spoken = voices(e, ["b", "a"], ["a"])
+    inputs = mixture_inputs(e, ["b", "a"], ["a"])
     by_hand = [[LN3, 0.0, math.log(1.1)], [0.0, LN2, 0.0], [0.0, 2 * LN2, math.log(1.9)]]
-    torch.testing.assert_close(spoken[0], torch.tensor(by_hand).double(), atol=1e-7, rtol=0)
-    assert spoken.dtype == torch.float64
+    torch.testing.assert_close(inputs[0], torch.tensor(by_hand).double(), atol=1e-7, rtol=0)
+    assert inputs.dtype == torch.float64
 
 
 def test_the_mixture_by_hand() -> None:
@@ -79,9 +82,9 @@ def test_the_mixture_by_hand() -> None:
 
 def test_the_likeliest_weight_by_hand() -> None:
     """Of four pairs three are won by the half as dear: odds 2^w = 3."""
-    spoken = torch.tensor([[0.0, LN2]]).double().expand(4, 2)[..., None]
+    inputs = torch.tensor([[0.0, LN2]]).double().expand(4, 2)[..., None]
     success = torch.tensor([[True, False]] * 3 + [[False, True]])
-    (weight,) = likeliest(spoken, success, torch.ones_like(success))
+    (weight,) = likeliest(inputs, success, torch.ones_like(success))
     assert weight == pytest.approx(math.log2(3), rel=5e-3)  # a little less, by the ridge
     assert weight < math.log2(3)
 
@@ -117,11 +120,13 @@ def test_costs_have_no_unit(seed: int, tens: list[float], zero: bool) -> None:
     e = replace(e, costs=costs)
     other = replace(e, costs=costs * torch.tensor([10.0**t for t in tens]).double())
     names = ("a", "b", "c")
-    torch.testing.assert_close(voices(other, names), voices(e, names), atol=1e-10, rtol=0)
+    torch.testing.assert_close(
+        mixture_inputs(other, names), mixture_inputs(e, names), atol=1e-10, rtol=0
+    )
     mixture = LogMixture(names, ("a",), (1.0, 2.0, 0.3, 0.1), 0, 0)
     torch.testing.assert_close(mixture(other), mixture(e), atol=1e-10, rtol=0)
     assert torch.equal(best(mixture(other), e.ids), best(mixture(e), e.ids))
-    tokens = Tokens.fit(e, [], names, ["log"])
+    tokens = Tokens((), tuple(names), ("log",))
     torch.testing.assert_close(tokens(other), tokens(e), atol=1e-6, rtol=1e-6)
     one, two = (fit_logs(x, success, seen, names) for x in (e, other))
     assert two.weights == pytest.approx(one.weights, abs=1e-4)
@@ -129,11 +134,11 @@ def test_costs_have_no_unit(seed: int, tens: list[float], zero: bool) -> None:
 
 def test_costs_of_zero_are_no_infinity() -> None:
     e = evidence({"a": [[0.0, 0.0, 0.0], [0.0, 1.0, 2.0]], "b": [[1.0, 2.0, 3.0]] * 2})
-    spoken = voices(e, ["a", "b"])
-    assert spoken[0, :, 0].tolist() == [0.0, 0.0, 0.0]  # nothing to tell apart
-    assert spoken.isfinite().all()
-    assert spoken[1, 0, 0] == 0
-    assert (spoken[1, 1:, 0] > 20).all()
+    inputs = mixture_inputs(e, ["a", "b"])
+    assert inputs[0, :, 0].tolist() == [0.0, 0.0, 0.0]  # all costs are equal
+    assert inputs.isfinite().all()
+    assert inputs[1, 0, 0] == 0
+    assert (inputs[1, 1:, 0] > 20).all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -161,36 +166,36 @@ def test_start_order_and_company_change_no_score() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_unobserved_outcomes_change_no_bit(seed: int) -> None:
     e, success, seen = drawn(seed)
-    spoken = voices(e, ("a", "b", "c"), ("a",))
+    inputs = mixture_inputs(e, ("a", "b", "c"), ("a",))
     flipped = success ^ ~seen
     assert not torch.equal(flipped, success)
-    assert likeliest(spoken, flipped, seen) == likeliest(spoken, success, seen)
+    assert likeliest(inputs, flipped, seen) == likeliest(inputs, success, seen)
     given_to = (e, success, seen, ("a", "b", "c"), ("a",))
     assert fit_logs(e, flipped, *given_to[2:]) == fit_logs(*given_to)
     # Seen ones do matter.
-    assert likeliest(spoken, success ^ seen, seen) != likeliest(spoken, success, seen)
+    assert likeliest(inputs, success ^ seen, seen) != likeliest(inputs, success, seen)
 
 
 def test_starts_of_one_class_teach_nothing() -> None:
     e, success, seen = drawn(3)
     success[:5], success[5:9] = False, True
-    spoken = voices(e, ("a", "b"))
-    assert likeliest(spoken[:9], success[:9], seen[:9]) == (1.0, 1.0)
-    assert likeliest(spoken[9:], success[9:], seen[9:]) == likeliest(spoken, success, seen)
+    inputs = mixture_inputs(e, ("a", "b"))
+    assert likeliest(inputs[:9], success[:9], seen[:9]) == (1.0, 1.0)
+    assert likeliest(inputs[9:], success[9:], seen[9:]) == likeliest(inputs, success, seen)
     nothing = fit_logs(e.rows(range(9)), success[:9], seen[:9], ("a", "b"))
     assert (nothing.weights, nothing.density) == ((1.0, 1.0), ())
     # One class among those seen is one class.
     alone = success[9:] & seen[9:]
-    assert likeliest(spoken[9:], success[9:], alone) == (1.0, 1.0)
+    assert likeliest(inputs[9:], success[9:], alone) == (1.0, 1.0)
 
 
 # ------------------------------------------------------------------------------- likeliest
 
 
-def loss_of(w: list[float], spoken: Tensor, success: Tensor, seen: Tensor) -> float:
+def loss_of(w: list[float], inputs: Tensor, success: Tensor, seen: Tensor) -> float:
     """The objective, start by start."""
     found = []
-    for x, y, o in zip(spoken.tolist(), success.tolist(), seen.tolist(), strict=True):
+    for x, y, o in zip(inputs.tolist(), success.tolist(), seen.tolist(), strict=True):
         odds = [math.exp(-sum(a * b for a, b in zip(w, v, strict=True))) for v in x]
         good = sum(p for p, won, here in zip(odds, y, o, strict=True) if won and here)
         bad = sum(p for p, won, here in zip(odds, y, o, strict=True) if not won and here)
@@ -203,7 +208,7 @@ def loss_of(w: list[float], spoken: Tensor, success: Tensor, seen: Tensor) -> fl
 def test_no_slope_is_left_at_the_optimum(seed: int) -> None:
     e, success, seen = drawn(seed)
     contrary = replace(e, costs=torch.cat([e.costs[..., :2], 1 / e.costs[..., :1]], dim=-1))
-    case = (voices(contrary, ("a", "b", "c"), ("a",)), success, seen)
+    case = (mixture_inputs(contrary, ("a", "b", "c"), ("a",)), success, seen)
     w = list(likeliest(*case))
     assert min(w) >= 0
     assert w[2] == 0  # it says the opposite of the first
@@ -223,12 +228,12 @@ def test_known_weights_are_found_again() -> None:
     rng = np.random.default_rng(5)
     known = np.array([2.0, 0.6, 0.0])
     N, K = 4000, 6
-    spoken = rng.normal(size=(N, K, 3))
-    spoken -= spoken.min(axis=1, keepdims=True)
+    inputs = rng.normal(size=(N, K, 3))
+    inputs -= inputs.min(axis=1, keepdims=True)
     noise = rng.gumbel(size=(N, K))  # argmax of logits and such noise is a draw of their softmax
-    winner = (noise - spoken @ known).argmax(1)
+    winner = (noise - inputs @ known).argmax(1)
     success = torch.from_numpy(np.arange(K) == winner[:, None])
-    found = likeliest(torch.from_numpy(spoken), success, torch.ones_like(success))
+    found = likeliest(torch.from_numpy(inputs), success, torch.ones_like(success))
     assert found == pytest.approx(known.tolist(), abs=0.1)
 
 
@@ -239,11 +244,11 @@ def folds_by_hand(
     e: Evidence, success: Tensor, seen: Tensor, names: Any, density: Any = ()
 ) -> tuple[int, int]:
     """Successes of the fitting starts, and of each by weights of the other folds."""
-    spoken, hits = voices(e, names, density), []
+    inputs, hits = mixture_inputs(e, names, density), []
     for k in range(6):
         fitted = [n for n in range(len(e)) if n % 5 != k]
         judged = [n for n in range(len(e)) if n % 5 == k or k == 5]
-        score = mix(spoken, likeliest(spoken[fitted], success[fitted], seen[fitted]))
+        score = mix(inputs, likeliest(inputs[fitted], success[fitted], seen[fitted]))
         wins = 0
         for n in judged:
             open_to = [i for i in range(e.candidates) if seen[n, i]]
@@ -258,12 +263,12 @@ def test_successes_and_folds_are_those_of_a_loop(seed: int) -> None:
     e, success, seen = drawn(seed, N=23)
     fitted = fit_logs(e, success, seen, ("a", "b"))
     assert (fitted.successes, fitted.held_out) == folds_by_hand(e, success, seen, ("a", "b"))
-    assert fitted.weights == likeliest(voices(e, ("a", "b")), success, seen)
+    assert fitted.weights == likeliest(mixture_inputs(e, ("a", "b")), success, seen)
     one = slice(0, 1)  # one start: no fold is left to judge by
     assert fit_logs(e.rows([0]), success[one], seen[one], ("a",)).held_out == 0
 
 
-def crowded(seed: int, telling: str) -> tuple[Evidence, Tensor]:
+def dense(seed: int, telling: str) -> tuple[Evidence, Tensor]:
     """Successes are either the cheap ones or those that end together."""
     rng = np.random.default_rng(seed)
     N, K = 30, 24
@@ -277,7 +282,7 @@ def crowded(seed: int, telling: str) -> tuple[Evidence, Tensor]:
 
 
 def test_the_crowd_speaks_where_folds_gain_by_it() -> None:
-    e, success = crowded(0, "ends")
+    e, success = dense(0, "ends")
     seen = torch.ones_like(success)
     fitted = fit_logs(e, success, seen, ["a"], ["a"])
     assert fitted.density == ("a",)
@@ -287,13 +292,13 @@ def test_the_crowd_speaks_where_folds_gain_by_it() -> None:
 
 
 def test_the_crowd_is_silent_where_folds_gain_nothing() -> None:
-    e, success = crowded(0, "costs")
+    e, success = dense(0, "costs")
     seen = torch.ones_like(success)
     fitted = fit_logs(e, success, seen, ["a"], ["a"])
     assert (fitted.density, len(fitted.weights), fitted.held_out) == ((), 1, 30)
     # A density that cannot tell candidates apart is as good: the first, without it, stays.
     e, success, seen = drawn(0)
-    flat = replace(e, terminals={"a": torch.zeros_like(e.terminals["a"])})
+    flat = replace(e, latents={"a": torch.zeros_like(e.latents["a"])})
     fitted = fit_logs(flat, success, seen, ("a", "b"), ("a",))
     assert fitted == fit_logs(flat, success, seen, ("a", "b"))
 
@@ -312,10 +317,10 @@ def test_what_the_crowd_gains_on_the_starts_it_was_fitted_on_does_not_count() ->
 def test_negative_costs_are_refused() -> None:
     e = evidence({"a": [[1.0, 2.0]], "b": [[1.0, -1e-9]]})
     with pytest.raises(DjepaError, match=r"not negative\. Mix ranks instead"):
-        voices(e, ("a", "b"))
+        mixture_inputs(e, ("a", "b"))
     with pytest.raises(DjepaError, match="not negative"):
         fit_logs(e, torch.tensor([[True, False]]), torch.ones(1, 2).bool(), ("b",))
-    voices(e, ("a",))  # one that does not speak may be
+    mixture_inputs(e, ("a",))  # one that is no input may be
 
 
 def test_a_crowd_belongs_to_a_log_mixture() -> None:
@@ -333,7 +338,7 @@ def test_a_crowd_belongs_to_a_log_mixture() -> None:
 
 @pytest.mark.parametrize("telling", ["costs", "ends"])
 def test_an_alignment_with_a_log_mixture_comes_back_as_it_was(telling: str, tmp_path: Path) -> None:
-    e, success = crowded(1, telling)
+    e, success = dense(1, telling)
     outcomes = Outcomes(e.identities, success, torch.ones_like(success))
     config = AlignConfig(
         dense=(), ranked=("a",), base=("a",), mixture="log", density=("a",), updates=4, rate=1e-2
@@ -347,7 +352,7 @@ def test_an_alignment_with_a_log_mixture_comes_back_as_it_was(telling: str, tmp_
     save_alignment(alignment, tmp_path / "a", {})
     again = load_alignment(tmp_path / "a")
     assert (again.config, again.gate, again.report) == (config, alignment.gate, alignment.report)
-    new, _ = crowded(2, telling)
+    new, _ = dense(2, telling)
     before, after = alignment.decide(new), again.decide(new)
     assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
     assert torch.equal(after.base, fusion(new))

@@ -152,3 +152,11 @@ def test_good_pools_pass() -> None:
         check_values(GOOD, ends=torch.full((1, 3, 5), torch.nan))
     with pytest.raises(DjepaError, match="ends is"):
         check_values(GOOD, ends=torch.zeros(1, 2, 5))
+
+
+@pytest.mark.parametrize("kind", [torch.int32, torch.int64])
+def test_the_largest_id_can_win(kind: torch.dtype) -> None:
+    last = torch.iinfo(kind).max
+    ids = torch.tensor([[3, last], [last, 3], [last, last - 1]], dtype=kind)
+    scores = torch.tensor([[2.0, 1.0], [1.0, 2.0], [1.0, 1.0]])
+    assert best(scores, ids).tolist() == [1, 0, 1]

@@ -75,11 +75,11 @@ def make(split: str, N: int = 64, K: int = 12, D: int = 8, dtype: Any = np.float
     first = ((away - away.mean(-1, keepdims=True)) / away.std(-1, keepdims=True))[..., 0]
     success = first.argsort(1).argsort(1) < 3
     evidence = Evidence.from_arrays(
-        [f"{split}-{n}" for n in range(N)],
-        rng.random((N, K)).argsort(1) + 5,
-        {name: rng.random((N, K)) + 0.1 * ~success for name in ("lewm", "tdjepa")},
-        {"lewm": towards[:, :, -1], "tdjepa": moved[:, :, -1]},
-        {"lewm": goal, "tdjepa": goal},
+        start_ids=[f"{split}-{n}" for n in range(N)],
+        candidate_ids=rng.random((N, K)).argsort(1) + 5,
+        costs={name: rng.random((N, K)) + 0.1 * ~success for name in ("lewm", "tdjepa")},
+        latents={"lewm": towards[:, :, -1], "tdjepa": moved[:, :, -1]},
+        goals={"lewm": goal, "tdjepa": goal},
     )
     outcomes = Outcomes.from_arrays(evidence, success, cost=first - first.min())
     tensors = (torch.from_numpy(x) for x in (towards, moved, goal))
@@ -409,7 +409,12 @@ def test_damage_is_named(quick: TemporalAlignment, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"base": ("lewm",)}, {"mixture": "log"}, {"members": 2}, {"grid": True}],
+    [
+        {"base": ("lewm",)},
+        {"mixture": "log"},
+        {"operator": OperatorConfig(inputs=1, dropout=0.1)},
+        {"grid": True},
+    ],
 )
 def test_configurations_that_cannot_be(change: dict[str, Any]) -> None:
     with pytest.raises(DjepaError, match="two geometries"):

@@ -209,7 +209,7 @@ def test_evidence_is_made_of_summaries_and_parts(bank: Bank) -> None:
     assert seen.tolist() == held.parts["visual"].argmin(1).tolist()
     assert densest("joint")(evidence).position.shape == (3,)
     plain = Evidence.from_bank(bank, (of,), (of,))
-    assert torch.equal(plain.terminals[of], evidence.terminals["joint"])
+    assert torch.equal(plain.latents[of], evidence.latents["joint"])
 
 
 def test_parts_are_stored_without_futures_too(bank: Bank) -> None:

@@ -18,7 +18,7 @@ from djepa.bank.read import Bank
 from djepa.cli.collect import Costs
 from djepa.errors import DjepaError
 from djepa.models.lewm import LeWM, LeWMConfig
-from djepa.models.planner_pool import CEMProposer, native_costs, one_thread, proposer_of
+from djepa.models.planner_pool import CEMProposer, native_costs, proposer_of
 from djepa.models.predict import predict
 from djepa.models.tdjepa import TDJEPA
 from djepa.models.weights import load_geometry, save_geometry, weights_hash
@@ -27,6 +27,7 @@ from djepa.pools.cem import CEM, LAST
 from djepa.rollout.engine import LocalEngine, RayEngine
 from djepa.rollout.execute import BlockWork, CollectConfig, draw_block, pool_seeds, run_block
 from djepa.tasks.task import Scene
+from djepa.threads import one_thread
 from djepa.worlds.starts import Start
 
 NARROW = LeWMConfig(

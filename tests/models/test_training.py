@@ -10,7 +10,6 @@ import torch
 from safetensors.numpy import load_file
 
 from djepa.bank.read import Bank
-from djepa.cli.quality import Quality
 from djepa.cli.train import Train
 from djepa.errors import DjepaError
 from djepa.evaluate.quality import (
@@ -424,8 +423,9 @@ def test_the_command_trains_evaluates_and_writes(
     Train(geometry="jepawm", out=Path("other"), encoder="weights", **given).run()  # type: ignore[arg-type]
     assert read_card("other")["recipe"]["encoder_card"]["command"] == made["command"]
     capsys.readouterr()
-    Quality(Path("weights/test"), ("weights", "other"), json=Path("rows.json")).run()
-    assert "both fail" in capsys.readouterr().out
-    assert [len(row["picks"]) for row in json.loads(Path("rows.json").read_text())] == [8, 8]
+    bank = Bank(Path("weights/test"))
+    measured = [quality(load_geometry(Path(name)), bank) for name in ("weights", "other")]
+    assert "both fail" in quality_markdown(measured)
+    assert [len(one.picks) for one in measured] == [8, 8]
     with pytest.raises(DjepaError, match="Did you mean 'push'"):
         Train(world="pusj").run()

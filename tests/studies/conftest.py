@@ -38,7 +38,13 @@ def make_population(
     ends = {name: rng.normal(size=(N, K, latent)).astype(np.float32) for name in held}
     goals = {name: np.zeros((N, latent), np.float32) for name in held}
     names = [f"{n:064x}" for n in range(N)]
-    evidence = Evidence.from_arrays(names, np.asarray(ids, np.int64), held, ends, goals)
+    evidence = Evidence.from_arrays(
+        start_ids=names,
+        candidate_ids=np.asarray(ids, np.int64),
+        costs=held,
+        latents=ends,
+        goals=goals,
+    )
     paid = np.where(won, 0.5, 1.5) if task is None else np.asarray(task, float)
     tensors = (torch.from_numpy(x) for x in (won, np.ones_like(won), paid))
     return Population(evidence, Outcomes(evidence.identities, *tensors))

@@ -75,9 +75,7 @@ def test_smaller_pools_keep_their_order_and_their_outcomes(pool: Population) -> 
     part = smaller(pool, torch.tensor([[5, 1, 3]] * N))
     assert torch.equal(part.evidence.ids, pool.evidence.ids[:, [1, 3, 5]])
     assert torch.equal(part.evidence.costs, pool.evidence.costs[:, [1, 3, 5]])
-    assert torch.equal(
-        part.evidence.terminals["lewm"], pool.evidence.terminals["lewm"][:, [1, 3, 5]]
-    )
+    assert torch.equal(part.evidence.latents["lewm"], pool.evidence.latents["lewm"][:, [1, 3, 5]])
     assert torch.equal(part.outcomes.success, pool.outcomes.success[:, [1, 3, 5]])
 
 

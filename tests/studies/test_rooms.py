@@ -20,8 +20,37 @@ def test_rooms_import_from_rooms_above() -> None:
             continue
         seen += 1
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("djepa."):
-                other = node.module.split(".")[1]
-                if other in rooms:
-                    assert rooms.index(other) <= rooms.index(room), f"{file}: {node.module}"
+            for module in imported(node):
+                other = [*module.split("."), ""][1]
+                if module.startswith("djepa.") and other in rooms:
+                    assert rooms.index(other) <= rooms.index(room), f"{file}: {module}"
     assert seen > 100
+
+
+def imported(node: ast.AST) -> list[str]:
+    """Modules that an import names, whichever way it is written."""
+    if isinstance(node, ast.Import):
+        return [one.name for one in node.names]
+    if isinstance(node, ast.ImportFrom) and node.level == 0:
+        return [f"{node.module}.{one.name}" for one in node.names]  # also `from djepa import cli`
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "import_module":
+        return [one.value for one in node.args if isinstance(one, ast.Constant)]
+    return []
+
+
+def test_every_way_to_import_is_seen() -> None:
+    ways = ("import djepa.cli.main", "import djepa.cli as c", "from djepa.cli import main")
+    ways += ("from djepa import cli", 'import_module("djepa.cli.main")')
+    for way in ways:
+        (found,) = [name for node in ast.walk(ast.parse(way)) for name in imported(node)]
+        assert found.startswith("djepa.cli"), way
+
+
+def test_no_generator_is_global() -> None:
+    """Whoever draws takes a generator: neither torch's own is seeded, nor its stream borrowed."""
+    source = Path(djepa.__file__).parent
+    for room in ("evidence", "align", "audit"):
+        for file in (source / room).rglob("*.py"):
+            text = file.read_text()
+            for word in ("torch.manual_seed", "fork_rng", "nn.Dropout", "F.dropout", "torch.seed"):
+                assert word not in text, f"{file}: {word}"

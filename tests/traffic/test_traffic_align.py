@@ -79,19 +79,19 @@ def test_tokens_have_the_published_widths() -> None:
 
 def test_fresh_networks_change_nothing_and_order_changes_nothing() -> None:
     tokens, turn = torch.randn(2, K, 288), torch.randperm(K)
-    network = ScoreCorrection(288)
+    network = ScoreCorrection(288, torch.Generator())
     assert not network(tokens).any()
     torch.nn.init.normal_(network.head.weight, std=9)
     delta = network(tokens)
     assert delta.abs().max() <= EPSILON
     torch.testing.assert_close(network(tokens[:, turn]), delta[:, turn], atol=1e-5, rtol=0)
-    alone = ScoreCorrection(288, relations=False)
+    alone = ScoreCorrection(288, torch.Generator(), relations=False)
     torch.nn.init.normal_(alone.head.weight, std=9)
     torch.testing.assert_close(alone(tokens[:, :1]), alone(tokens)[:, :1], atol=1e-5, rtol=0)
 
 
 def test_the_native_winner_is_the_exact_zero_of_the_relative_head() -> None:
-    network = AnchorRelative(282)
+    network = AnchorRelative(282, torch.Generator())
     torch.nn.init.normal_(network.head.weight)
     native = torch.tensor([3, 0])
     delta, _ = network(torch.randn(2, K, 282), native)

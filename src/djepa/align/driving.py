@@ -13,9 +13,9 @@ from dataclasses import dataclass, fields
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
-from djepa.align.operator import bounded, plain_attention
+from djepa.align.operator import Layer, OperatorConfig, bounded, draw_weights
 from djepa.errors import DjepaError
 from djepa.evidence.ranks import check_pools, check_values, strict_ranks
 from djepa.evidence.score import Score
@@ -107,12 +107,8 @@ class Encoder(nn.Module):
         self.embed = nn.Sequential(nn.Linear(inputs, WIDTH), nn.LayerNorm(WIDTH), nn.GELU())
         self.relations = relations
         if relations:
-            self.layers = nn.ModuleList(
-                nn.TransformerEncoderLayer(
-                    WIDTH, HEADS, HIDDEN, 0.0, "gelu", batch_first=True, norm_first=True
-                )
-                for _ in range(LAYERS)
-            )
+            sizes = OperatorConfig(inputs, WIDTH, LAYERS, HEADS, HIDDEN)
+            self.layers = nn.ModuleList(Layer(sizes) for _ in range(LAYERS))
         else:
             hidden = [nn.Linear(WIDTH, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, WIDTH), nn.GELU()]
             self.layers = nn.ModuleList(hidden)
@@ -120,18 +116,18 @@ class Encoder(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """(N, K, F) -> (N, K, D)."""
         h = self.embed(tokens)
-        with plain_attention():
-            for layer in self.layers:
-                h = layer(h)
+        for layer in self.layers:
+            h = layer(h)
         return h
 
 
 class ScoreCorrection(nn.Module):
     """A bounded change of every native score; zero at the start."""
 
-    def __init__(self, inputs: int, relations: bool = True) -> None:
+    def __init__(self, inputs: int, random: Generator, relations: bool = True) -> None:
         super().__init__()
         self.encoder, self.head = Encoder(inputs, relations), nn.Linear(WIDTH, 1)
+        draw_weights(self.encoder, random)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
@@ -150,10 +146,12 @@ class ScoreCorrection(nn.Module):
 class AnchorRelative(nn.Module):
     """What a candidate is worth beside the native winner, and how likely it is to go wrong."""
 
-    def __init__(self, inputs: int) -> None:
+    def __init__(self, inputs: int, random: Generator) -> None:
         super().__init__()
         self.encoder = Encoder(inputs)
         self.head, self.risk = nn.Linear(WIDTH, 1, bias=False), nn.Linear(WIDTH, 2)
+        draw_weights(self.encoder, random)
+        draw_weights(self.risk, random)
         nn.init.zeros_(self.head.weight)
 
     def forward(self, tokens: Tensor, native: Tensor) -> tuple[Tensor, Tensor]:

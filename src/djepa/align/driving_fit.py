@@ -6,7 +6,6 @@ Legend: N scenes, K candidates.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +30,6 @@ EPOCHS, ALPHAS, RISKS, MARGINS = (
     (0.0, 0.1, 0.3),
     (0.0, 0.005, 0.02),
 )
-Network = TypeVar("Network", bound=nn.Module)
 Loss = Callable[[Tensor, Tensor, Tensor, DrivingOutcomes], Tensor]
 
 
@@ -118,7 +116,7 @@ def fit_correction(
     evidence, outcomes = fit
     tokens = evidence.tokens(auxiliary=True)
     normal = Normal.of(tokens)
-    network = _made(lambda: ScoreCorrection(tokens.shape[-1], relations), "correction", seed)
+    network = ScoreCorrection(tokens.shape[-1], _random("correction", seed), relations)
     native = calibration[0].score.double()
     best = ((-1.0, 0.0, 0), _copy(network))  # (PDMS, -scale, -epoch), weights
 
@@ -195,12 +193,12 @@ def _anchors(
     """One fit, kept after each of the published numbers of epochs."""
     tokens = evidence.tokens(auxiliary=False)
     normal = Normal.of(tokens)
-    network = _made(lambda: AnchorRelative(tokens.shape[-1]), "anchor", seed, fold)
+    network = AnchorRelative(tokens.shape[-1], _random("anchor", seed, fold))
     kept: list[Anchored] = []
 
     def after(epoch: int) -> None:
         if epoch in EPOCHS:
-            copy = AnchorRelative(tokens.shape[-1])
+            copy = AnchorRelative(tokens.shape[-1], torch.Generator())
             copy.load_state_dict(_copy(network))
             kept.append(Anchored(copy.eval(), normal, Setting(epoch)))
 
@@ -237,11 +235,9 @@ def _train(
         after(epoch + 1)
 
 
-def _made(make: Callable[[], Network], *key: str | int) -> Network:
-    """A network whose first weights depend on the key alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_for(*key) % 2**31)
-        return make()
+def _random(*key: str | int) -> torch.Generator:
+    """The generator of a network's first weights."""
+    return torch.Generator().manual_seed(seed_for(*key) % 2**31)
 
 
 def _copy(network: nn.Module) -> dict[str, Tensor]:

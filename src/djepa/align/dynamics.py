@@ -1,4 +1,4 @@
-"""The sceptic's control of plasticity: the same data and parameters, no decision in the objective.
+"""A control of plasticity: the same data and parameters, no decision in the objective.
 
     L_dyn = mean over candidates and blocks of |ẑ - z|²        z: latents of the executed states
 

@@ -7,28 +7,33 @@ Legend: N starts, K candidates, F token width.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, get_args
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
 
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from djepa.align.gates import Gate, Mode, Policy, among, calibrate, calibrate_on_grid
+from djepa.align.fusion import fit_fusion
+from djepa.align.gates import POLICIES, Gate, Mode, Policy, among, calibrate, calibrate_on_grid
+from djepa.align.mixture import fit_logs
 from djepa.align.objectives import TASK_LOCAL, RelationalLoss
 from djepa.align.operator import OperatorConfig, RelationalOperator
 from djepa.align.outcomes import Outcomes
 from djepa.align.risk import Guarantee, risk_controlled
 from djepa.errors import DjepaError, unknown_name
 from djepa.evidence.evidence import Evidence, clusters, disjoint, same_weights
-from djepa.evidence.fusion import Fusion, fit_fusion, fuse
-from djepa.evidence.logs import LogMixture, fit_logs
-from djepa.evidence.ranks import order, strict_ranks
+from djepa.evidence.fusion import Fusion, fuse
+from djepa.evidence.logs import LogMixture
+from djepa.evidence.ranks import order
 from djepa.evidence.tokens import Tokens
-from djepa.models.planner_pool import one_thread
 from djepa.seeds import generator, seed_for
+from djepa.threads import one_thread
 
 AT_ONCE = 2**14  # candidates of several starts whose corrections are computed in one go
+Given = Outcomes | npt.ArrayLike | Tensor  # an array: (N, K) successes
 Mixing = Literal["ranks", "log", "log+ranks"]
 
 
@@ -39,9 +44,8 @@ class AlignConfig:
     dense: tuple[str, ...] = ("lewm", "tdjepa")  # geometries that give directions
     ranked: tuple[str, ...] = ("lewm", "tdjepa")  # and ranks
     base: tuple[str, ...] = ("lewm", "tdjepa")  # mixed into the base score
-    mixture: Mixing = "ranks"  # convex in ranks as published; the others: see evidence/logs.py
-    density: tuple[str, ...] = ()  # geometries whose density may be a voice of a log mixture
-    reduce: int = 0  # keep so many principal directions per dense geometry; 0 keeps all
+    mixture: Mixing = "ranks"  # convex in ranks as published; the others: see align/mixture.py
+    density: tuple[str, ...] = ()  # geometries whose pool density may be an input of a log mixture
     extras: tuple[str, ...] = ()  # further label-free coordinates, see evidence/tokens.py
     operator: OperatorConfig = field(default_factory=lambda: OperatorConfig(inputs=1))
     loss: RelationalLoss = field(default_factory=RelationalLoss)
@@ -53,7 +57,6 @@ class AlignConfig:
     clip: float = 1.0
     every: int = 50  # updates, or with `epochs` passes, between two checkpoints
     seed: int = 3072
-    members: int = 1  # operators whose corrections are averaged
     mode: Mode = "base_minus_refined"
     policy: Policy = "permissive"
     decimals: int | None = None
@@ -62,10 +65,13 @@ class AlignConfig:
     def __post_init__(self) -> None:
         if self.mixture not in get_args(Mixing):
             raise unknown_name("mixture", self.mixture, get_args(Mixing))
+        if self.policy not in POLICIES:
+            raise unknown_name("policy", self.policy, POLICIES)
+        Gate(mode=self.mode)  # refuses an unknown one
         if self.density and self.mixture == "ranks":
-            raise DjepaError("A density is a voice of a log mixture: set mixture to log.")
-        if min(self.updates, self.epochs) < 0 or min(self.batch, self.every, self.members) < 1:
-            raise DjepaError("batch, every and members are at least 1, updates and epochs 0.")
+            raise DjepaError("A density is an input of a log mixture: set mixture to log.")
+        if min(self.updates, self.epochs) < 0 or min(self.batch, self.every) < 1:
+            raise DjepaError("batch and every are at least 1, updates and epochs 0.")
 
     @property
     def latents(self) -> tuple[str, ...]:
@@ -103,7 +109,7 @@ class Snapshot(NamedTuple):
 
     update: int
     trust: float  # the trust term of its batch
-    weights: tuple[dict[str, Tensor], ...]  # one state per member
+    weights: dict[str, Tensor]
 
 
 class Fit(NamedTuple):
@@ -143,15 +149,18 @@ class Alignment:
         self.weights: dict[str, str] = {}  # of the geometries it was fitted with, by hash
         self.gate: Gate | None = None
         self.report: Fit | None = None
-        self.operators: list[RelationalOperator] = []
+        self.operator: RelationalOperator | None = None
         self.tokens: Tokens | None = None
         self._snapshots: list[Snapshot] = []
         self._fitted: Evidence | None = None
         self._calibrated_on: Evidence | None = None
 
-    def fit(self, evidence: Evidence, outcomes: Outcomes) -> "Alignment":
-        """Fit the fusion and the operator on outcomes of the fitting starts."""
-        outcomes.check(evidence)
+    def fit(self, evidence: Evidence, outcomes: Given) -> "Alignment":
+        """Fit base score and operator on outcomes of the fitting starts.
+
+        Here and below, an (N, K) array of successes may stand for outcomes.
+        """
+        outcomes = Outcomes.of(evidence, outcomes)
         by_id = evidence.ids.argsort(dim=1)  # the order in which candidates come has no effect
         evidence, outcomes = evidence.columns(by_id), outcomes.columns(by_id)
         c, usable = self.config, outcomes.mixed
@@ -162,39 +171,39 @@ class Alignment:
             )
         self.gate = self.report = self._fitted = None
         fusion = self._mix(evidence, outcomes)
-        self.tokens = Tokens.fit(evidence, c.dense, c.ranked, c.extras, c.reduce)
+        self.tokens = Tokens(c.dense, c.ranked, c.extras)
         base, tokens = self._base(evidence, fusion), self.tokens(evidence)
-        self.operators = [o.to(tokens.device) for o in self.fresh(tokens.shape[-1])]
+        self.operator = self.fresh(tokens.shape[-1]).to(tokens.device)
         rows = usable.nonzero().flatten()
         # Batches are small: more threads gain nothing, wait for busy cores and round differently.
-        with one_thread(), torch.random.fork_rng([tokens.device] if tokens.is_cuda else []):
+        with one_thread():
             losses = self._descend(
-                tokens[rows], base[rows], evidence.ids[rows], outcomes.rows(rows)
+                self.operator, tokens[rows], base[rows], evidence.ids[rows], outcomes.rows(rows)
             )
         self.report = Fit(len(rows), int((~usable).sum()), fusion, losses)
         self._fitted = evidence
         self.weights = {n: of for n, of in evidence.weights.items() if n in c.geometries}
         return self
 
-    def calibrate(self, evidence: Evidence, outcomes: Outcomes) -> "Alignment":
+    def calibrate(self, evidence: Evidence, outcomes: Given) -> "Alignment":
         """Choose the checkpoint and the gate on starts that were not fitted."""
         if self._fitted is None or self.report is None:
             raise DjepaError("Fit before you calibrate.")
-        outcomes.check(evidence)
+        outcomes = Outcomes.of(evidence, outcomes)
         disjoint(fitting=self._fitted, calibration=evidence)
         known, keys = self._inputs(evidence), []
         for snapshot in self._snapshots:
-            self._load(snapshot)
+            self._ready().load_state_dict(snapshot.weights)
             gate, hits, paid = self._calibrated(known, evidence.ids, outcomes)
             then = paid if self.config.grid else snapshot.trust
             keys.append((hits, -then, -snapshot.update, gate))
         at = max(range(len(keys)), key=lambda i: keys[i][:3])
-        self._load(self._snapshots[at])
+        self._ready().load_state_dict(self._snapshots[at].weights)
         self.gate, self._calibrated_on = keys[at][3], evidence
         return self
 
     def guarantee(
-        self, evidence: Evidence, outcomes: Outcomes, harm: float, confidence: float = 0.95
+        self, evidence: Evidence, outcomes: Given, harm: float, confidence: float = 0.95
     ) -> Guarantee:
         """Replace the gate by one that turns at most a share `harm` of starts into failures.
 
@@ -203,13 +212,14 @@ class Alignment:
         """
         if self.gate is None or self._fitted is None:
             raise DjepaError("Fit and calibrate before you ask for a guarantee.")
-        outcomes.check(evidence)
+        outcomes = Outcomes.of(evidence, outcomes)
         disjoint(fitting=self._fitted, guarantee=evidence)
         if self._calibrated_on is not None:
             disjoint(calibration=self._calibrated_on, guarantee=evidence)
         base, refined = among(outcomes.observed, *self.scores(evidence))
         found = risk_controlled(
-            self.gate, base, refined, evidence.ids, outcomes.success, harm, confidence
+            *(self.gate, base, refined, evidence.ids, outcomes.success, harm, confidence),
+            same=clusters(evidence.identities),
         )
         self.gate = found.gate
         return found
@@ -222,8 +232,8 @@ class Alignment:
         """The base score that solves, or explains, most fitting starts."""
         c = self.config
         if c.mixture != "ranks":
-            told, too = (outcomes.success, outcomes.observed), c.mixture == "log+ranks"
-            return fit_logs(evidence, *told, c.base, c.density, too)
+            known, ranked = (outcomes.success, outcomes.observed), c.mixture == "log+ranks"
+            return fit_logs(evidence, *known, c.base, c.density, ranked)
         ranks = evidence.ranks(c.base)
         return fit_fusion(ranks, evidence.ids, outcomes.success, observed=outcomes.observed)
 
@@ -246,12 +256,10 @@ class Alignment:
 
     @torch.no_grad()
     def _scored(self, known: Inputs) -> tuple[Tensor, Tensor]:
-        tokens, base, back = known
-        members = [operator.to(tokens.device).eval() for operator in self.operators]
+        (tokens, base, back), operator = known, self._ready()
         rows = max(1, AT_ONCE // tokens.shape[1])
         parts = zip(tokens.split(rows), base.split(rows), strict=True)
-        deltas = [torch.stack([operator(t, b)[1] for operator in members]) for t, b in parts]
-        refined = base.float() + torch.cat(deltas, dim=1).double().mean(0).float()
+        refined = torch.cat([operator.to(tokens.device)(t, b)[0] for t, b in parts])
         if not refined.isfinite().all():
             raise DjepaError("An aligned score is not finite; the operator's weights overflow.")
         return base.gather(1, back), refined.gather(1, back)
@@ -267,47 +275,51 @@ class Alignment:
         ids = evidence.ids.gather(1, places)
         return Decision(ids[:, 0], ids, base, refined, final, opened, places[:, 0])
 
-    def fresh(self, inputs: int) -> list[RelationalOperator]:
-        """Untrained members that read tokens of so many numbers."""
-        members = []
-        for member in range(self.config.members):
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(self.config.seed + member)
-                operator = RelationalOperator(replace(self.config.operator, inputs=inputs))
-            members.append(operator)
-        return members
+    def save(self, folder: str | Path, card: Mapping[str, Any] | None = None) -> None:
+        """Write a calibrated alignment, for `djepa.load`; the card says what it was made of."""
+        from djepa.align.store import save_alignment
+
+        save_alignment(self, Path(folder), dict(card or {}))
+
+    def fresh(self, inputs: int) -> RelationalOperator:
+        """An untrained operator that reads tokens of so many numbers."""
+        random = torch.Generator().manual_seed(self.config.seed)
+        return RelationalOperator(replace(self.config.operator, inputs=inputs), random)
+
+    def _ready(self) -> RelationalOperator:
+        if self.operator is None:
+            raise DjepaError("Fit before you score.")
+        return self.operator
 
     def _descend(
-        self, tokens: Tensor, base: Tensor, ids: Tensor, outcomes: Outcomes
+        self,
+        operator: RelationalOperator,
+        tokens: Tensor,
+        base: Tensor,
+        ids: Tensor,
+        outcomes: Outcomes,
     ) -> tuple[float, ...]:
-        """Every member sees batches of its own; checkpoints are taken of all at once."""
+        """Train the operator; the losses at the checkpoints."""
         c, losses = self.config, []
         updates, every = self._length(len(ids))
-        torch.manual_seed(
-            seed_for("dropout", c.seed) % 2**31
-        )  # the layers draw from the global one
-        self._snapshots = [Snapshot(0, 0.0, self._weights())]
-        steps = [
-            torch.optim.AdamW(o.parameters(), c.rate, weight_decay=c.decay) for o in self.operators
-        ]
+        random = torch.Generator(tokens.device).manual_seed(seed_for("dropout", c.seed) % 2**31)
+        self._snapshots = [Snapshot(0, 0.0, copy.deepcopy(operator.state_dict()))]
+        step = torch.optim.AdamW(operator.parameters(), c.rate, weight_decay=c.decay)
         for update in range(1, updates + 1):
-            trust, total = 0.0, 0.0
-            for member, (operator, step) in enumerate(zip(self.operators, steps, strict=True)):
-                rows = self._batch(len(ids), update, member)
-                scores, delta = operator.train()(tokens[rows], base[rows])
-                loss, term = c.loss(
-                    scores, delta, outcomes.success[rows], outcomes.observed[rows], ids[rows]
-                )
-                step.zero_grad()
-                loss.backward()
-                norm = nn.utils.clip_grad_norm_(operator.parameters(), c.clip)
-                if not norm.isfinite():
-                    raise DjepaError(f"The gradient of update {update} is not finite.")
-                step.step()
-                trust, total = trust + term.item(), total + loss.item()
+            rows = self._batch(len(ids), update)
+            scores, delta = operator(tokens[rows], base[rows], random)
+            loss, trust = c.loss(
+                scores, delta, outcomes.success[rows], outcomes.observed[rows], ids[rows]
+            )
+            step.zero_grad()
+            loss.backward()
+            if not nn.utils.clip_grad_norm_(operator.parameters(), c.clip).isfinite():
+                raise DjepaError(f"The gradient of update {update} is not finite.")
+            step.step()
             if update % every == 0 or update in (1, updates):
-                self._snapshots.append(Snapshot(update, trust, self._weights()))
-                losses.append(total / c.members)
+                weights = copy.deepcopy(operator.state_dict())
+                self._snapshots.append(Snapshot(update, trust.item(), weights))
+                losses.append(loss.item())
         return tuple(losses)
 
     def _length(self, starts: int) -> tuple[int, int]:
@@ -315,14 +327,14 @@ class Alignment:
         c, passes = self.config, -(-starts // self.config.batch)
         return (c.epochs * passes, c.every * passes) if c.epochs else (c.updates, c.every)
 
-    def _batch(self, starts: int, update: int, member: int) -> Tensor:
+    def _batch(self, starts: int, update: int) -> Tensor:
         """Positions of a batch: drawn anew, or the next part of this pass's order."""
         c, size = self.config, min(self.config.batch, starts)
         if not c.epochs:
-            rng = generator("align", c.seed, member, update)
+            rng = generator("align", c.seed, 0, update)
             return torch.from_numpy(rng.choice(starts, size, replace=False))
         turn, part = divmod(update - 1, -(-starts // c.batch))
-        order = generator("align", c.seed, member, "pass", turn).permutation(starts)
+        order = generator("align", c.seed, 0, "pass", turn).permutation(starts)
         return torch.from_numpy(order[part * c.batch :][:size])
 
     def _calibrated(
@@ -335,25 +347,8 @@ class Alignment:
             cost = outcomes.cost if outcomes.cost is not None else (~outcomes.success).double()
             gate = calibrate_on_grid(gate, base, refined, ids, outcomes.success, cost)
         else:
-            told, same = (outcomes.success, c.policy, outcomes.cost), clusters(outcomes.identities)
-            gate = calibrate(gate, base, refined, ids, *told, same=same)
+            shown, same = (outcomes.success, c.policy, outcomes.cost), clusters(outcomes.identities)
+            gate = calibrate(gate, base, refined, ids, *shown, same=same)
         chosen = gate.choose(base, refined, ids)[:, None]
         paid = 0.0 if outcomes.cost is None else float(outcomes.cost.gather(1, chosen).mean())
         return gate, int(outcomes.success.gather(1, chosen).sum()), paid
-
-    def _weights(self) -> tuple[dict[str, Tensor], ...]:
-        return tuple(copy.deepcopy(operator.state_dict()) for operator in self.operators)
-
-    def _load(self, snapshot: Snapshot) -> None:
-        for operator, weights in zip(self.operators, snapshot.weights, strict=True):
-            operator.load_state_dict(weights)
-
-
-def fit(evidence: Evidence, outcomes: Outcomes, config: AlignConfig | None = None) -> Alignment:
-    """A fitted alignment, to be calibrated on other starts: `fit(...).calibrate(...)`."""
-    return Alignment(config).fit(evidence, outcomes)
-
-
-def recovered(decision: Decision, costs: Tensor, ids: Tensor) -> float:
-    """Share of candidates whose place by native cost is that of the decision."""
-    return float((strict_ranks(costs, ids) == strict_ranks(decision.final, ids)).double().mean())

@@ -7,7 +7,7 @@ Legend: N starts, K candidates.
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from scipy.stats import binomtest
@@ -18,10 +18,10 @@ from djepa.evidence.ranks import best
 
 NEVER = float(torch.finfo(torch.float64).max)  # finite, so that JSON can hold it; none exceeds it
 Mode = Literal["base_minus_refined", "refined_gap"]
-Policy = Literal["permissive", "conservative", "preserving", "careful"]
-POLICIES = ("permissive", "conservative", "preserving", "careful")
+Policy = Literal["permissive", "conservative", "careful"]
+POLICIES: tuple[Policy, ...] = get_args(Policy)
 CAREFUL = 0.05  # level at which calibration starts must show a gain before a careful gate opens
-CELLS = 2**20  # of a table of thresholds and starts held at once
+CELLS = 2**20  # of a table of thresholds and starts in memory
 GRID = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 1.0)
 
 
@@ -79,11 +79,10 @@ def calibrate(
 
     permissive: more starts that use the aligned choice, then the smaller threshold (published for
     push); conservative: the smaller mean `cost` of what is chosen, then the larger threshold
-    (published for Reacher); preserving: fewer starts that use the aligned choice; careful:
-    the same, and "never" unless an exact one-sided sign test of gains against losses is significant
-    at 5 %; rows with one number in `same` (N,) are one start, and their changes are added up. That
-    level is nominal: the threshold was chosen on the same starts. Winners are chosen among
-    `observed` candidates.
+    (published for Reacher); careful: fewer starts that use the aligned choice, and "never" unless
+    an exact one-sided sign test of gains against losses is significant at 5 %. Rows with one number
+    in `same` (N,) are one start, and their changes are added up. That level is nominal: the
+    threshold was chosen on the same starts. Winners are chosen among `observed` candidates.
     """
     if policy not in POLICIES:
         raise unknown_name("policy", policy, POLICIES)
@@ -160,7 +159,7 @@ def _winners(base: Tensor, refined: Tensor, ids: Tensor) -> Tensor:
 
 
 def _thresholds(gain: Tensor, policy: Policy) -> Tensor:
-    """(T,) every threshold that tells calibration starts apart, and "never"."""
+    """(T,) every threshold that separates calibration starts, and "never"."""
     values = gain.unique()  # ascending
     low, high = values[:1], values[-1:]
     if policy == "conservative":

@@ -1,6 +1,6 @@
 """Every method in one code path: fitted on the same starts, deciding from the same evidence.
 
-The sceptic's controls stand beside the alignment: a pool made around a hidden solution points at it
+Controls are among them: the density of a pool made around a hidden solution points at that solution
 (docs/pools.md), so a gain counts only over what density alone finds.
 
 Legend: N starts, K candidates.
@@ -15,9 +15,10 @@ from torch import Tensor
 
 from djepa.align.compose import Pair, calibrate_composition, compose
 from djepa.align.fit import AlignConfig, Alignment
+from djepa.align.fusion import fit_fusion
 from djepa.align.outcomes import Outcomes
 from djepa.evidence.evidence import Evidence, join
-from djepa.evidence.fusion import fit_fusion, fuse
+from djepa.evidence.fusion import fuse
 from djepa.evidence.ranks import best, ordinal_ranks
 from djepa.evidence.tokens import consensus
 
@@ -73,17 +74,17 @@ def lowest(score: Tensor, ids: Tensor) -> Choice:
 
 def native(name: str) -> Chooser:
     """The lowest native cost of one geometry."""
-    return lambda e: lowest(e.costs[..., e.names.index(name)], e.ids)
+    return lambda e: lowest(e.cost(name), e.ids)
 
 
 def densest(name: str) -> Chooser:
-    """Consensus: the predicted end with the nearest neighbours. No goal, no label."""
+    """Consensus: the predicted end with the nearest neighbours. Neither goal nor outcome."""
     return lambda e: lowest(consensus(e, name), e.ids)
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Calibrated convex rank fusion; with `dense`, the consensus rank is one more voice."""
+    """Calibrated convex rank fusion; with `dense`, the consensus rank is one more input."""
 
     names: tuple[str, ...]
     weights: tuple[float, ...]
@@ -92,13 +93,13 @@ class Mixture:
     @classmethod
     def fit(cls, names: tuple[str, ...], fit: Population, dense: str | None = None) -> "Mixture":
         """The weights that solve most fitting starts."""
-        voices = cls(names, (), dense).voices(fit.evidence)
+        inputs = cls(names, (), dense).inputs(fit.evidence)
         found = fit_fusion(
-            voices, fit.evidence.ids, fit.outcomes.success, observed=fit.outcomes.observed
+            inputs, fit.evidence.ids, fit.outcomes.success, observed=fit.outcomes.observed
         )
         return cls(names, found.weights, dense)
 
-    def voices(self, e: Evidence) -> Tensor:
+    def inputs(self, e: Evidence) -> Tensor:
         """(N, K, M) ranks."""
         ranks = e.ranks(self.names)
         if self.dense is None:
@@ -108,7 +109,7 @@ class Mixture:
 
     def __call__(self, e: Evidence) -> Choice:
         """The lowest mixture."""
-        return lowest(fuse(self.voices(e), self.weights), e.ids)
+        return lowest(fuse(self.inputs(e), self.weights), e.ids)
 
 
 def aligned(alignment: Alignment) -> Chooser:
@@ -132,9 +133,9 @@ def fit_aligned(config: AlignConfig, fit: Population, calibration: Population) -
 def with_plastic(e: Evidence) -> Evidence:
     """The evidence in which the adapted TD-JEPA stands for TD-JEPA: latents, costs and ranks."""
     costs = e.costs.clone()
-    costs[..., e.names.index("tdjepa")] = e.costs[..., e.names.index(PLASTIC)]
-    ends = {**e.terminals, "tdjepa": e.terminals[PLASTIC]}
-    return replace(e, costs=costs, terminals=ends)
+    costs[..., e.names.index("tdjepa")] = e.cost(PLASTIC)
+    ends = {**e.latents, "tdjepa": e.latents[PLASTIC]}
+    return replace(e, costs=costs, latents=ends)
 
 
 def pair_of(alignment: Alignment, e: Evidence) -> Pair:

@@ -15,6 +15,8 @@ from torch import Tensor
 from djepa.errors import DjepaError
 from djepa.evidence.ranks import strict_ranks
 
+LARGE = 512  # candidates from which pairs are formed start by start, to save memory
+
 
 @dataclass(frozen=True)
 class RelationalLoss:
@@ -40,7 +42,8 @@ class RelationalLoss:
         mass = success_mass(scores, good, observed, self.temperature)
         mass = (mass * usable).sum() / usable.sum().clamp(min=1)
         low = tail(scores.detach(), ids, observed, self.tail)
-        pairs = self._local(scores, good, bad, low, usable)
+        local = self._local if scores.shape[1] <= LARGE else self._local_by_rows
+        pairs = local(scores, good, bad, low, usable)
         trust = (delta.square() * observed).sum() / observed.sum().clamp(min=1)
         return mass + self.local * pairs + self.trust * trust, trust
 
@@ -58,6 +61,20 @@ class RelationalLoss:
             return loss.sum() / pairs.sum().clamp(min=1)
         rows = loss.flatten(1).sum(1) / pairs.flatten(1).sum(1).clamp(min=1)
         return (rows * usable).sum() / usable.sum().clamp(min=1)
+
+    def _local_by_rows(
+        self, scores: Tensor, good: Tensor, bad: Tensor, low: Tensor, usable: Tensor
+    ) -> Tensor:
+        """The same of large pools, from the pairs alone: no (N, K, K) table is made."""
+        total, pairs, rows = scores.new_zeros(()), 0, 0
+        for s, won, lost, near, counts in zip(scores, good, bad, low, usable, strict=True):
+            whole = not self.pooled and not ((won & near).any() and (lost & near).any())
+            of = torch.ones_like(near) if whole else near
+            gap = (self.margin + s[won & of, None] - s[lost & of]) / self.temperature
+            if counts and gap.numel():
+                total = total + (F.softplus(gap).sum() if self.pooled else F.softplus(gap).mean())
+                pairs, rows = pairs + gap.numel(), rows + 1
+        return total / max(1, pairs if self.pooled else rows)
 
 
 TASK_LOCAL = RelationalLoss(margin=0.0, trust=0.01, pooled=True)

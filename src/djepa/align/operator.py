@@ -3,17 +3,18 @@
     h = SetTransformer(Encoder(v))                                   permutation-equivariant
     δ_i = ε tanh(W_up tanh(W_down h_i)),   s_i = b_i + δ_i,   ε = 0.2        (Eq. bounded)
 
-W_up starts at zero, so a fresh operator gives back the base score.
+W_up starts at zero, so a fresh operator gives back the base score. First weights and dropout are
+drawn from generators that are given; torch's own modules would draw from the global one.
 
 Legend: N starts, K candidates, F token width.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
 
 from djepa.errors import DjepaError
 
@@ -30,7 +31,7 @@ class OperatorConfig:
     rank: int = 8
     epsilon: float = 0.2
     dropout: float = 0.0  # of the tokens and of the layers, in training
-    relations: bool = True  # False: the same network on each candidate alone, the sceptic's control
+    relations: bool = True  # False: the same network on each candidate alone, as a control
     norm_first: bool = False  # normalise the token itself before the first layer
 
     def __post_init__(self) -> None:
@@ -41,58 +42,110 @@ class OperatorConfig:
 class RelationalOperator(nn.Module):
     """Tokens and base scores of whole pools -> scores and corrections."""
 
-    def __init__(self, config: OperatorConfig) -> None:
+    def __init__(self, config: OperatorConfig, random: Generator) -> None:
         super().__init__()
         c = self.config = config
-        norm = nn.LayerNorm(c.inputs if c.norm_first else c.width)
-        embed = nn.Linear(c.inputs, c.width)
-        first = [norm, embed] if c.norm_first else [embed, norm]
-        self.encoder = nn.Sequential(nn.Dropout(c.dropout), *first, nn.GELU())
-        self.relations = nn.ModuleList(
-            nn.TransformerEncoderLayer(
-                c.width,
-                c.heads,
-                c.hidden,
-                c.dropout,
-                activation="gelu",
-                batch_first=True,
-                norm_first=True,
-            )
-            for _ in range(c.layers)
-        )
-        self.down = nn.Linear(c.width, c.rank, bias=False)
-        self.up = nn.Linear(c.rank, 1, bias=False)
+        with torch.device("meta"):  # no weights yet, so nothing is drawn
+            norm = nn.LayerNorm(c.inputs if c.norm_first else c.width)
+            embed = nn.Linear(c.inputs, c.width)
+            first = [norm, embed] if c.norm_first else [embed, norm]
+            # The first place is empty: stored operators name their weights by these places.
+            self.encoder = nn.Sequential(nn.Identity(), *first, nn.GELU())
+            self.relations = nn.ModuleList(Layer(c) for _ in range(c.layers))
+            self.down = nn.Linear(c.width, c.rank, bias=False)
+            self.up = nn.Linear(c.rank, 1, bias=False)
+        self.to_empty(device="cpu")
+        draw_weights(self, random)
         nn.init.zeros_(self.up.weight)
 
-    def forward(self, tokens: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, K, F) tokens, (N, K) base scores -> (N, K) scores s, (N, K) corrections δ."""
-        N, K, F = tokens.shape
-        if self.config.inputs != F:
-            raise DjepaError(
-                f"This operator reads tokens of {self.config.inputs} numbers, not {F}."
-            )
-        h = self.encoder(tokens)
-        if not self.config.relations:
+    def forward(
+        self, tokens: Tensor, base: Tensor, random: Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """(N, K, F) tokens, (N, K) base scores -> (N, K) scores s, (N, K) corrections δ.
+
+        With a generator, dropout as in training.
+        """
+        (N, K, width), c = tokens.shape, self.config
+        if c.inputs != width:
+            raise DjepaError(f"This operator reads tokens of {c.inputs} numbers, not {width}.")
+        h = self.encoder(dropped(tokens, c.dropout, random))
+        if not c.relations:
             h = h.view(N * K, 1, -1)  # pools of one
-        with plain_attention():
-            for layer in self.relations:
-                h = layer(h)
-        delta = bounded(self.up(torch.tanh(self.down(h))).view(N, K), self.config.epsilon)
+        for layer in self.relations:
+            h = layer(h, random)
+        delta = bounded(self.up(torch.tanh(self.down(h))).view(N, K), c.epsilon)
         return base.float() + delta, delta
 
 
-@contextmanager
-def plain_attention() -> Iterator[None]:
-    """Attention as in training: the library's shortcut for inference holds all K² weights at once.
+class Layer(nn.Module):
+    """A transformer layer that normalises first; weights are named as those of torch's layer."""
 
-    At K = 4096 that is three times slower and takes 270 MB more, and at K = 63 it is no faster.
-    """
-    before = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(before)
+    def __init__(self, c: OperatorConfig) -> None:
+        super().__init__()
+        self.self_attn = Attention(c)
+        self.linear1, self.linear2 = nn.Linear(c.width, c.hidden), nn.Linear(c.hidden, c.width)
+        self.norm1, self.norm2 = nn.LayerNorm(c.width), nn.LayerNorm(c.width)
+        self.dropout = c.dropout
+
+    def forward(self, x: Tensor, random: Generator | None = None) -> Tensor:
+        """(N, K, width) -> the same shape."""
+        p = self.dropout
+        x = x + dropped(self.self_attn(self.norm1(x), random), p, random)
+        wide = dropped(F.gelu(self.linear1(self.norm2(x))), p, random)
+        return x + dropped(self.linear2(wide), p, random)
+
+
+class Attention(nn.Module):
+    """Every candidate of a pool looks at all of them."""
+
+    def __init__(self, c: OperatorConfig) -> None:
+        super().__init__()
+        self.heads, self.dropout = c.heads, c.dropout
+        self.out_proj = nn.Linear(c.width, c.width)
+        self.in_proj_weight = nn.Parameter(torch.empty(3 * c.width, c.width))
+        self.in_proj_bias = nn.Parameter(torch.empty(3 * c.width))
+
+    def forward(self, x: Tensor, random: Generator | None) -> Tensor:
+        """(N, K, width) -> the same shape. Candidates first, as torch's own: sums round alike."""
+        (N, K, width), heads = x.shape, self.heads
+        joint = F.linear(x.transpose(0, 1), self.in_proj_weight, self.in_proj_bias)
+        q, k, v = (
+            part.contiguous().view(K, N, heads, width // heads).permute(1, 2, 0, 3)
+            for part in joint.unflatten(-1, (3, width)).unbind(-2)
+        )
+        if random is None or not self.dropout:
+            seen = F.scaled_dot_product_attention(q, k, v)  # holds no K² weights at once
+        else:
+            scale = q.shape[-1] ** -0.25
+            weights = ((q * scale) @ (k * scale).transpose(-2, -1)).softmax(-1)
+            seen = dropped(weights, self.dropout, random) @ v
+        flat = seen.permute(2, 0, 1, 3).contiguous().view(N * K, width)
+        out: Tensor = self.out_proj(flat).view(K, N, width)
+        return out.transpose(0, 1)
+
+
+def dropped(x: Tensor, p: float, random: Generator | None) -> Tensor:
+    """Each number is 0 with probability p, the others grow by 1 / (1 - p); as is without random."""
+    if random is None or not p:
+        return x
+    return x * torch.empty_like(x).bernoulli_(1 - p, generator=random).div_(1 - p)
+
+
+def draw_weights(module: nn.Module, random: Generator) -> None:
+    """First weights as torch's own modules draw them, in their order, from a given generator."""
+    for child in module.children():
+        draw_weights(child, random)
+    if isinstance(module, nn.LayerNorm):
+        module.reset_parameters()  # ones and zeros
+    elif isinstance(module, nn.Linear):
+        nn.init.kaiming_uniform_(module.weight, a=math.sqrt(5), generator=random)
+        if module.bias is not None:
+            bound = 1 / math.sqrt(module.in_features)
+            nn.init.uniform_(module.bias, -bound, bound, generator=random)
+    elif isinstance(module, Attention):
+        nn.init.xavier_uniform_(module.in_proj_weight, generator=random)
+        nn.init.zeros_(module.in_proj_bias)
+        nn.init.zeros_(module.out_proj.bias)
 
 
 def bounded(x: Tensor, limit: float) -> Tensor:

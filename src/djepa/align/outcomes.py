@@ -3,7 +3,7 @@
 Legend: N starts, K candidates.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
-from djepa.evidence.evidence import Evidence
+from djepa.evidence.evidence import Evidence, to_tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,13 +37,26 @@ class Outcomes:
     def from_arrays(
         cls, evidence: Evidence, success: Any, observed: Any = None, cost: Any = None
     ) -> "Outcomes":
-        """(N, K) outcomes of the starts of some evidence; `observed` says which were executed."""
-        won = torch.as_tensor(np.asarray(success))
-        seen = torch.ones_like(won) if observed is None else torch.as_tensor(np.asarray(observed))
-        paid = None if cost is None else torch.as_tensor(np.asarray(cost, dtype=float))
-        found = cls(evidence.identities, won, seen, paid)
+        """(N, K) outcomes of the starts of some evidence, copied: true and false, or 1 and 0.
+
+        `observed` says which candidates were executed (all, if it is not given); `cost` is the
+        task's own, finite where observed.
+        """
+        won = _truth("success", success)
+        seen = torch.ones_like(won) if observed is None else _truth("observed", observed)
+        paid = None if cost is None else to_tensor("cost", cost).double()
+        found = cls(evidence.identities, *(x.to(evidence.ids.device) for x in (won, seen)))
+        found = found if paid is None else replace(found, cost=paid.to(evidence.ids.device))
         found.check(evidence)
         return found
+
+    @classmethod
+    def of(cls, evidence: Evidence, given: "Outcomes | Any") -> "Outcomes":
+        """Outcomes as they are, or an (N, K) array of successes; checked against the evidence."""
+        if not isinstance(given, Outcomes):
+            return cls.from_arrays(evidence, given)
+        given.check(evidence)
+        return given
 
     def rows(self, chosen: Tensor) -> "Outcomes":
         """Of some starts."""
@@ -86,3 +99,20 @@ class Outcomes:
             )
         if not self.observed.any(1).all():
             raise DjepaError("A start without a single executed candidate teaches nothing.")
+
+
+def _truth(what: str, array: Any) -> Tensor:
+    """Booleans, or integers of which every one is 0 or 1; nothing is rounded."""
+    values = to_tensor(what, array)
+    if values.dtype == torch.bool:
+        return values
+    if (
+        values.is_floating_point()
+        or values.is_complex()
+        or not ((values == 0) | (values == 1)).all()
+    ):
+        raise DjepaError(
+            f"{what} must be true or false, or 1 and 0 as integers, got {values.dtype}; "
+            "make it of a threshold, such as cost < 0.5."
+        )
+    return values.bool()

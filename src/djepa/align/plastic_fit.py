@@ -292,7 +292,9 @@ def _lesson(
 def pools_of(starts: Encoded) -> Evidence:
     """For its checks of identities, IDs and outcomes; costs are not known yet."""
     costs = torch.zeros_like(starts.ids, dtype=torch.float32)
-    return Evidence.from_arrays(starts.identities, starts.ids, {"native": costs})
+    return Evidence.from_arrays(
+        start_ids=starts.identities, candidate_ids=starts.ids, costs={"native": costs}
+    )
 
 
 def _copy(end: dict[str, nn.Parameter]) -> dict[str, Tensor]:

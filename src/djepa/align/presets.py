@@ -1,12 +1,14 @@
-"""Named configurations of an alignment."""
+"""Named configurations of an alignment, and the one that follows from evidence."""
 
 from dataclasses import replace
 
 from djepa.align.fit import AlignConfig, Mixing
 from djepa.align.operator import OperatorConfig
-from djepa.errors import unknown_name
+from djepa.errors import DjepaError, unknown_name
+from djepa.evidence.evidence import Evidence
 
 PAIR, FOUR = ("lewm", "tdjepa"), ("lewm", "tdjepa", "jepawm", "dinowm")
+CELLS = 2**23  # pairs of candidates that a batch of dropped attention may hold
 
 
 def single(name: str) -> AlignConfig:
@@ -36,6 +38,34 @@ def careful(
     )
 
 
+def best_for(evidence: Evidence) -> AlignConfig:
+    """Our method for this evidence: `careful` over all its costs, and the density where it may be.
+
+    Costs below 0 have no logarithm: then ranks are mixed, and the density is left out.
+    """
+    names, density = evidence.names, tuple(evidence.latents)
+    config = careful(names, density)
+    if (evidence.costs < 0).any():
+        config = replace(config, mixture="ranks", density=(), extras=("agreement",))
+    return replace(config, batch=max(1, min(config.batch, CELLS // evidence.candidates**2)))
+
+
+def published_for(evidence: Evidence) -> AlignConfig:
+    """The paper's relational operator: directions where known, ranks and their fusion of all.
+
+    With one geometry its rank is the base score, with two it is the paper's dual-model alignment;
+    more are fused alike.
+    """
+    dense = evidence.directed
+    if not dense:
+        raise DjepaError(
+            'preset="published" reads directions from last latents to goals, and no geometry has '
+            "both: give latents= and goals= to Evidence.from_arrays, or leave the preset out."
+        )
+    return AlignConfig(dense=dense, ranked=evidence.names, base=evidence.names)
+
+
+FOR_EVIDENCE = {"best": best_for, "published": published_for}
 PRESETS = {
     "published": AlignConfig(),
     "four": AlignConfig(ranked=FOUR, base=("jepawm",)),

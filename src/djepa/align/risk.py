@@ -11,6 +11,7 @@ Legend: N starts, K candidates.
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from scipy.stats import binom
 from torch import Tensor
 
@@ -52,24 +53,28 @@ def risk_controlled(
     success: Tensor,
     limit: float = 0.02,
     confidence: float = 0.95,
+    same: Tensor | None = None,
 ) -> Guarantee:
     """The most permissive threshold that keeps the promise, on (N, K) calibration starts.
 
-    They must not have chosen the checkpoint or anything else about the operator.
+    They must not have chosen the checkpoint or anything else about the operator. Rows with one
+    number in `same` (N,) are one start, harmed if any of its rows is: the bound counts starts.
     """
     if not (0 < limit < 1 and 0 < confidence < 1):
         raise DjepaError("limit and confidence are shares between 0 and 1.")
-    gain, N = gate.advantage(base, refined, ids), len(ids)
+    same = torch.arange(len(ids)) if same is None else same
+    gain, N = gate.advantage(base, refined, ids), len(same.unique())
     before, after = (success.gather(1, best(x, ids)[:, None])[:, 0] for x in (base, refined))
     worse = before & ~after
     found = Guarantee(Gate(NEVER, gate.mode, gate.decimals), False, N, 0, 0, limit, confidence)
     for tau in GRID:
         opened = gain > tau
-        harmed = int((worse & opened).sum())
+        harmed = len(same[(worse & opened).cpu()].unique())
         if binom.cdf(harmed, N, limit) > 1 - confidence:
             break
+        changed = len(same[opened.cpu()].unique())
         certified = Gate(tau, gate.mode, gate.decimals)
-        found = Guarantee(certified, True, N, harmed, int(opened.sum()), limit, confidence)
+        found = Guarantee(certified, True, N, harmed, changed, limit, confidence)
     return found
 
 

@@ -1,7 +1,7 @@
 """An alignment on disk: tensors, configuration, calibration, card, hashes. No pickle.
 
 FOLDER/
-  model.safetensors  operators, and the principal directions where tokens are reduced
+  model.safetensors  the operator
   config.json        how it was fitted, fusion weights, report
   calibration.json   the gate
   card.json          which banks, by hash; metrics
@@ -27,6 +27,7 @@ from djepa.evidence.logs import LogMixture
 from djepa.evidence.tokens import Tokens
 
 WEIGHTS = "weights of "  # made_from: WEIGHTS + geometry -> hash
+PREFIX = "operator.0."  # of the tensors
 
 
 class ReportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,17 +64,15 @@ def save_alignment(
     more: Mapping[str, bytes] | None = None,
 ) -> None:
     """Write a calibrated alignment; the manifest comes last. `more`: further files beside it."""
-    if alignment.gate is None or alignment.report is None or alignment.tokens is None:
+    if alignment.gate is None or alignment.report is None or alignment.operator is None:
         raise DjepaError("Fit and calibrate before you save.")
-    tensors = {f"directions.{name}": d for name, d in alignment.tokens.directions.items()}
-    for i, operator in enumerate(alignment.operators):
-        tensors |= {f"operator.{i}.{name}": t for name, t in operator.state_dict().items()}
+    tensors = {f"{PREFIX}{name}": t for name, t in alignment.operator.state_dict().items()}
     config: dict[str, Any] = {
         "align": asdict(alignment.config),
         "report": alignment.report._asdict(),
     }
     config["report"]["fusion"] = asdict(alignment.report.fusion)
-    config["inputs"] = alignment.operators[0].config.inputs
+    config["inputs"] = alignment.operator.config.inputs
     data = {
         "model.safetensors": bytes(save({n: t.contiguous() for n, t in tensors.items()})),
         "config.json": encode_json(folder / "config.json", config),
@@ -98,16 +97,14 @@ def load_alignment(folder: Path) -> Alignment:
         fusion = typed(path, report.fusion, Fusion)
     alignment.report = Fit(report.starts, report.skipped, fusion, report.losses)
     tensors, c = stored.tensors("model.safetensors"), alignment.config
-    alignment.tokens = Tokens(c.dense, c.ranked, c.extras, _under("directions.", tensors))
-    alignment.operators = alignment.fresh(record.inputs)
-    for i, operator in enumerate(alignment.operators):
-        try:
-            operator.load_state_dict(_under(f"operator.{i}.", tensors))
-        except RuntimeError as error:
-            raise DjepaError(
-                f"{folder}: the tensors do not fit the configuration ({error})."
-            ) from None
-        operator.eval().requires_grad_(False)
+    alignment.tokens = Tokens(c.dense, c.ranked, c.extras)
+    alignment.operator = alignment.fresh(record.inputs)
+    own = {n.removeprefix(PREFIX): t for n, t in tensors.items() if n.startswith(PREFIX)}
+    try:
+        alignment.operator.load_state_dict(own)
+    except RuntimeError as error:
+        raise DjepaError(f"{folder}: the tensors do not fit the configuration ({error}).") from None
+    alignment.operator.eval().requires_grad_(False)
     alignment.gate = stored.record("calibration.json")
     made_from = stored.manifest.made_from.items()
     alignment.weights = {k.removeprefix(WEIGHTS): v for k, v in made_from if k.startswith(WEIGHTS)}
@@ -122,8 +119,3 @@ def read_alignment_card(folder: Path) -> dict[str, Any]:
 def alignment_hash(folder: Path) -> str:
     """SHA-256 of the manifest: it stands for everything in the folder."""
     return read_manifest(folder, ALIGNMENT)[1]
-
-
-def _under(prefix: str, tensors: dict[str, Any]) -> dict[str, Any]:
-    """Those whose names begin so, without it."""
-    return {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}

@@ -2,7 +2,9 @@
 
 ids (N, K) integers, success (N, K) bool
 costs (N, K) of one model, or costs_NAME of each of several
-realised, distances or realised_NAME, distances_NAME (N, K), where there are any
+where known: realised_NAME (N, K) costs of what execution showed, distances_NAME (N, K) to the
+goal, latents_NAME (N, K, D) and goals_NAME (N, D), chosen_NAME (N,) IDs that a planner took;
+without _NAME for one model. start_ids (N,) names of the starts
 """
 
 import zlib
@@ -13,34 +15,48 @@ from zipfile import BadZipFile
 import numpy as np
 import numpy.typing as npt
 
-from djepa.audit.gap import audit
-from djepa.audit.result import Audit
+from djepa.align.fit import Alignment
+from djepa.audit.checks import check_arrays
+from djepa.audit.report import Report, audit
 from djepa.errors import DjepaError, unknown_name
+from djepa.evidence.evidence import Evidence
 
 Arrays = dict[str, npt.NDArray[Any]]
 UNREADABLE = (OSError, ValueError, EOFError, TypeError, AttributeError, BadZipFile, zlib.error)
-OPTIONAL = ("realised", "distances")
+SCORES = ("costs", "realised", "distances")
+OPTIONAL = ("realised", "distances", "latents", "goals", "chosen")
 
 
-def audit_arrays(path: Path) -> list[Audit]:
-    """One audit per model of the file; one without a name is called after the file."""
+def audit_arrays(path: Path, alignment: Alignment | None = None) -> Report:
+    """The audit of every model of the file; one without a name is called after the file."""
     arrays = _read(path)
     suffixes = _models(path, arrays)
     extra = {f"{kind}{suffix}" for kind in OPTIONAL for suffix in suffixes}
-    known = {"ids", "success", *extra, *(f"costs{suffix}" for suffix in suffixes)}
+    names = {"ids", "success", "start_ids", *extra, *(f"costs{suffix}" for suffix in suffixes)}
     for key in arrays:  # a misspelt key must not pass for one that is not there
-        if key not in known:
-            raise unknown_name(f"array in {path}:", key, known)
-    audits = []
-    for suffix in suffixes:
-        name, costs = suffix[1:] or path.stem, arrays[f"costs{suffix}"]
-        realised, distances = (arrays.get(f"{kind}{suffix}") for kind in OPTIONAL)
-        try:
-            one = audit(name, costs, arrays["ids"], arrays["success"], realised, distances)
-        except DjepaError as error:
-            raise DjepaError(f"{path}, {name}: {error}") from None
-        audits.append(one)
-    return audits
+        if key not in names:
+            raise unknown_name(f"array in {path}:", key, names)
+    ids, success = arrays["ids"], arrays["success"]
+    of = {kind: _named(path, arrays, kind, suffixes) for kind in ("costs", *OPTIONAL)}
+    for kind in SCORES:
+        for name, array in of[kind].items():
+            try:
+                check_arrays(ids, success, **{kind: array})
+            except DjepaError as error:
+                raise DjepaError(f"{path}, {name}: {error}") from None
+    starts = arrays.get("start_ids", np.arange(len(ids)))
+    try:
+        known = {"costs": of["costs"], "latents": of["latents"], "goals": of["goals"]}
+        evidence = Evidence.from_arrays(start_ids=starts, candidate_ids=ids, **known)
+        more = {kind: of[kind] for kind in ("realised", "distances", "chosen")}
+        return audit(evidence, success, alignment=alignment, **more)
+    except DjepaError as error:
+        raise DjepaError(f"{path}: {error}") from None
+
+
+def _named(path: Path, arrays: Arrays, kind: str, suffixes: list[str]) -> Arrays:
+    """Arrays of one kind by model."""
+    return {s[1:] or path.stem: arrays[kind + s] for s in suffixes if kind + s in arrays}
 
 
 def _models(path: Path, arrays: Arrays) -> list[str]:
@@ -62,8 +78,8 @@ def _read(path: Path) -> Arrays:
     if not path.is_file():
         raise DjepaError(f"There is no file {path}.")
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as held:
-            return {key: held[key] for key in held.files}
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as file_:
+            return {key: file_[key] for key in file_.files}
     except UNREADABLE as error:
         raise DjepaError(
             f"{path} cannot be read: {error}. Write it with numpy.savez(path, costs=..., ...)."

@@ -3,14 +3,21 @@
 Legend: N starts, K candidates, D latent.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from djepa.audit.gap import audit
+from djepa.align.fit import Alignment
+from djepa.align.outcomes import Outcomes
+from djepa.audit.gap import audit as audit_costs
+from djepa.audit.report import Report, audit
 from djepa.audit.result import Audit
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
+from djepa.evidence.evidence import Evidence
 from djepa.models.predict import encode_states
 from djepa.models.predictions import read_predictions
 from djepa.models.protocol import Geometry
@@ -27,15 +34,36 @@ def audit_bank(bank: Bank, geometry: str, device: str = "cpu", realised: bool = 
         raise DjepaError(f"{bank.path} has candidates that were not executed: nothing to audit.")
     model = load_geometry(geometry, device) if realised else None
     name = model.name if model else geometry
-    held, truth = read_predictions(bank, name), None
+    stored, truth = read_predictions(bank, name), None
     if model:
-        if held.weights != weights_hash(geometry):
-            raise DjepaError(
-                f"{bank.path / 'evidence' / name} was predicted with other weights than "
-                f"'{geometry}'. Name those, or remove the folder and predict again."
-            )
+        _same_weights(bank, geometry, name)
         truth = realised_costs(model, bank, device)
-    return audit(name, held.cost, bank.decisions.candidate_ids, bank.outcomes.success, truth)
+    return audit_costs(
+        name, stored.cost, bank.decisions.candidate_ids, bank.outcomes.success, truth
+    )
+
+
+def report_bank(
+    bank: Bank,
+    geometries: Sequence[str],
+    device: str = "cpu",
+    realised: bool = True,
+    alignment: Alignment | None = None,
+) -> Report:
+    """All of these geometries, and an alignment of them, on one bank."""
+    truths: dict[str, Any] = {}
+    names = list(geometries)
+    for i, geometry in enumerate(geometries):
+        if realised:
+            model = load_geometry(geometry, device)
+            names[i] = model.name
+            _same_weights(bank, geometry, model.name)
+            truths[model.name] = realised_costs(model, bank, device)
+    needed = alignment.config.geometries if alignment else ()
+    every = tuple(dict.fromkeys((*names, *needed)))
+    dense = [name for name in every if read_predictions(bank, name).futures is not None]
+    evidence = Evidence.from_bank(bank, every, dense)
+    return audit(evidence, Outcomes.from_bank(bank), realised=truths, alignment=alignment)
 
 
 @torch.no_grad()
@@ -55,3 +83,11 @@ def realised_costs(
         z = encode_states(geometry, scene, ends), encode_states(geometry, scene, goals)
         parts.append(geometry.native_cost(*z).float().cpu().numpy())
     return np.concatenate(parts)
+
+
+def _same_weights(bank: Bank, geometry: str, name: str) -> None:
+    if read_predictions(bank, name).weights != weights_hash(geometry):
+        raise DjepaError(
+            f"{bank.path / 'evidence' / name} was predicted with other weights than "
+            f"'{geometry}'. Name those, or remove the folder and predict again."
+        )

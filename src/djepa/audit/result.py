@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from djepa.audit.choices import Choices
+from djepa.audit.verdict import Verdict
 from djepa.evaluate.intervals import Rate, plain
 
 Each = tuple[float | None, ...]  # start by start; None where the start does not count
@@ -42,6 +44,15 @@ class Correlation:
 
 
 @dataclass(frozen=True)
+class Selective:
+    """How often choices fail where an alignment's gate opens, and where it abstains."""
+
+    opened: Rate  # failures of the aligned choice on starts where the gate opens
+    shut: Rate  # failures of the base choice on the other starts
+    by_coverage: dict[float, Rate]  # of the aligned choice, on the starts of largest advantage
+
+
+@dataclass(frozen=True)
 class Audit:
     """One model on N starts."""
 
@@ -51,13 +62,19 @@ class Audit:
     gap: Gap | None  # None where there are no distances
     inversions: tuple[Inversions, ...]  # longest shortlist first
     correlations: tuple[Correlation, ...]  # likewise; empty without realised costs
+    choices: Choices | None = None  # what comes first: success beside choices without a model
+    verdict: Verdict | None = None  # which part fails, where realised costs are known
 
     def as_dict(self, each: bool = False) -> dict[str, Any]:
         """For JSON; the start-by-start columns only on demand."""
         entry: dict[str, Any] = plain(self)
+        for part in ("choices", "verdict"):
+            if entry[part] is None:
+                entry.pop(part)
         for part in ("inversions", "correlations"):
             entry[part] = [plain(one) for one in entry[part]]
         if not each:
+            entry.get("choices", {}).pop("picks", None)
             for one in (entry["gap"] or {}, *entry["inversions"], *entry["correlations"]):
                 one.pop("each", None)
         return entry

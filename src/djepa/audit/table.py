@@ -2,17 +2,36 @@
 
 from collections.abc import Sequence
 
-from djepa.audit.result import Audit, Correlation, Gap
+import numpy as np
+
+from djepa.audit.choices import BEST, DENSEST, FIRST, RANDOM, Choices, Share
+from djepa.audit.result import Audit, Correlation, Gap, Selective
 from djepa.evaluate.intervals import markdown_table
 
 
 def audit_markdown(audits: Sequence[Audit]) -> str:
     """One column per model; every share with what it is a share of."""
-    return markdown_table("audit", [one.name for one in audits], [_column(one) for one in audits])
+    names, columns = [one.name for one in audits], [_column(one) for one in audits]
+    return markdown_table("audit", names, columns) + _both_fail(audits)
+
+
+def _both_fail(audits: Sequence[Audit]) -> str:
+    """Shares of starts on which two models both choose a failure; its own on the diagonal."""
+    failed = {one.name: ~np.array(one.choices.picks) for one in audits if one.choices}
+    if len(failed) < 2:
+        return ""
+    columns = [
+        {b: f"{100 * (x & y).mean():.1f} %" for b, y in failed.items()} for x in failed.values()
+    ]
+    return "\n" + markdown_table("both fail", list(failed), columns)
 
 
 def _column(one: Audit) -> dict[str, str]:
     column = {"starts × candidates": f"{one.starts} × {one.candidates}"}
+    if one.choices:
+        column |= _choices(one.name, one.choices)
+    if one.verdict:
+        column["part that fails"] = str(one.verdict)
     column |= _gap(one.gap) if one.gap else {}
     for i in one.inversions:
         share = "none" if i.mean is None else f"{100 * i.mean:.1f} %"
@@ -22,6 +41,45 @@ def _column(one: Audit) -> dict[str, str]:
     for c in one.correlations:
         column[f"Spearman pooled, best {c.shortlist}"] = _number(c.pooled)
     return column
+
+
+def gate_markdown(aligned: Choices, gate: Selective) -> str:
+    """An alignment on the same starts: its choices, and how often they fail by the gate."""
+    column = _choices("alignment", aligned)
+    for name in aligned.over:
+        if name not in (RANDOM, FIRST, DENSEST):
+            column[f"choice minus {name}"] = _points(aligned.over[name])
+            column |= _closed(aligned, name)
+    column |= {
+        "fails where the gate opens": f"{gate.opened.percent(True)} of {gate.opened.of}",
+        "fails where it abstains (base choice)": f"{gate.shut.percent(True)} of {gate.shut.of}",
+    }
+    for coverage, rate in gate.by_coverage.items():
+        column[f"aligned choice fails, {100 * coverage:.0f} % of largest advantage"] = rate.percent(
+            True
+        )
+    return markdown_table("audit", ["alignment"], [column])
+
+
+def _choices(name: str, choices: Choices) -> dict[str, str]:
+    column = {"success of the choice": str(choices.success[name])}
+    for other in (RANDOM, FIRST, DENSEST, BEST):
+        if other in choices.success:
+            column[f"success of the {other}"] = str(choices.success[other])
+    for other in (RANDOM, FIRST, DENSEST):
+        if other in choices.over:
+            column[f"choice minus {other}"] = _points(choices.over[other])
+    return column | _closed(choices, RANDOM)
+
+
+def _closed(choices: Choices, other: str) -> dict[str, str]:
+    share = choices.closed.get(other)
+    return {f"distance from {other} to best that is closed": str(share)} if share else {}
+
+
+def _points(share: Share) -> str:
+    low, high = 100 * share.low, 100 * share.high
+    return f"{100 * share.value:+.1f} points ({low:+.1f} to {high:+.1f})"
 
 
 def _gap(gap: Gap) -> dict[str, str]:

@@ -73,11 +73,11 @@ def checked(
 
 
 def lift_inputs(alignment: Alignment, evidence: Evidence) -> LiftInputs:
-    """What `decide_and_lift` takes, by the first member."""
-    if alignment.tokens is None or alignment.gate is None:
+    """What `decide_and_lift` takes, by the operator."""
+    if alignment.tokens is None or alignment.gate is None or alignment.operator is None:
         raise DjepaError("Fit and calibrate first.")
     base, _ = alignment.scores(evidence)
-    tokens, operator = alignment.tokens(evidence), alignment.operators[0].eval()
+    tokens, operator = alignment.tokens(evidence), alignment.operator.eval()
     way, goal = futures(evidence, PAIR[0])
     return operator, alignment.gate, tokens, base, evidence.ids, way, goal
 
@@ -102,7 +102,9 @@ def problem(split: str, starts: int, candidates: int, latent: int, device: str) 
         costs[name] = (away**2).mean(-1)
         ends[name], goals[name] = (goal + away).astype(np.float16), goal[:, 0].astype(np.float16)
     names = [f"{split}-{start}" for start in range(starts)]
-    evidence = Evidence.from_arrays(names, ids, costs, ends, goals)
+    evidence = Evidence.from_arrays(
+        start_ids=names, candidate_ids=ids, costs=costs, latents=ends, goals=goals
+    )
     outcome, seen = torch.from_numpy(success), torch.ones(shape, dtype=torch.bool)
     outcomes = Outcomes(evidence.identities, outcome, seen, torch.from_numpy(error))
     return evidence.to(device), outcomes.to(device)
@@ -110,7 +112,7 @@ def problem(split: str, starts: int, candidates: int, latent: int, device: str) 
 
 def futures(evidence: Evidence, name: str) -> tuple[Tensor, Tensor]:
     """(N, K, B, D) futures on a straight way to where one geometry predicts, (N, D) its goals."""
-    end = evidence.terminals[name]
+    end = evidence.latents[name]
     way = torch.linspace(1 / BLOCKS, 1, BLOCKS, device=end.device).to(end.dtype)
     return end[:, :, None] * way[:, None], evidence.goals[name]
 

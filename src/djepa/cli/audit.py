@@ -1,4 +1,4 @@
-"""`djepa audit`: where predicted order and executed outcome part."""
+"""`djepa audit`: what a model's choices are worth, and where they go wrong."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,42 +11,48 @@ from djepa.cli.console import console
 
 @dataclass(frozen=True)
 class Audit:
-    """Distance gaps, pair inversions and rank correlations, down to the shortlist that decides."""
+    """Success beside a random, the densest and the best candidate; which part fails; then gaps,
+    inversions and correlations, down to the shortlist that decides.
+    """
 
-    bank: Annotated[Path | None, Positional, arg(metavar="BANK")] = None
-    """A bank with predictions beside it (`djepa predict`), of starts no geometry was trained on."""
-    arrays: Path | None = None
-    """Instead of a bank: an .npz with ids, success, costs or costs_NAME; see docs/audit.md."""
+    what: Annotated[Path | None, Positional, arg(metavar="BANK|FILE.npz")] = None
+    """A bank with predictions beside it (`djepa predict`), of starts no geometry was trained on; or
+    any model's arrays in an .npz: ids, success, costs or costs_NAME; see docs/audit.md."""
     geometry: tuple[str, ...] = ("lewm", "tdjepa", "jepawm", "dinowm")
-    """Shipped geometries by name, or folders of weights."""
+    """Of a bank: shipped geometries by name, or folders of weights."""
+    alignment: Path | None = None
+    """Also audit this alignment: its choices, and how often they fail where its gate abstains."""
     realised: Annotated[bool, FlagConversionOff] = True
-    """Encode what execution showed, for the correlations; False needs no weights and is quick."""
+    """Of a bank: encode what execution showed, for the verdict and the correlations; False needs no
+    weights and is quick."""
     device: str = "cpu"
     """cpu or cuda."""
     json: Path | None = None
     """Also write the numbers here, start by start."""
+    figure: Path | None = None
+    """Also draw the successes here (.png or .svg; extra `report`)."""
 
     def run(self) -> int:
         """Audit and print the table."""
+        from djepa.align.store import load_alignment
         from djepa.audit.arrays import audit_arrays
-        from djepa.audit.bank import audit_bank
-        from djepa.audit.table import audit_markdown
+        from djepa.audit.bank import report_bank
         from djepa.bank.read import Bank
         from djepa.errors import DjepaError
         from djepa.files import to_json, write_atomically
 
-        if (self.bank is None) == (self.arrays is None):
-            raise DjepaError("Name a bank or --arrays FILE.npz, one of the two.")
-        if self.bank:
-            bank, audits = Bank(self.bank), []
-            for name in self.geometry:
-                console.print(f"auditing {name} ...")
-                audits.append(audit_bank(bank, name, self.device, self.realised))
+        if self.what is None:
+            raise DjepaError("Name a bank or an .npz of arrays: djepa audit runs/push")
+        alignment = load_alignment(self.alignment) if self.alignment else None
+        if self.what.suffix == ".npz" or self.what.is_file():
+            found = audit_arrays(self.what, alignment)
         else:
-            assert self.arrays is not None
-            audits = audit_arrays(self.arrays)
+            bank = Bank(self.what)
+            console.print(f"auditing {', '.join(self.geometry)} ...")
+            found = report_bank(bank, self.geometry, self.device, self.realised, alignment)
         if self.json:
-            rows = [one.as_dict(each=True) for one in audits]
-            write_atomically(self.json, to_json(rows).encode())
-        console.print(audit_markdown(audits))
+            write_atomically(self.json, to_json(found.as_rows()).encode())
+        if self.figure:
+            found.plot(self.figure)
+        console.print(found.table())
         return 0

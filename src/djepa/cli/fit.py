@@ -19,7 +19,7 @@ class FitAlignment:
     """Bank of the calibration starts; it must not share one with the fitting bank."""
     out: Path = Path("runs/alignment")
     """Folder for the alignment."""
-    preset: str = "published"
+    preset: str = "best"
     """best (log costs of four geometries), published (LeWM, TD-JEPA), four (on JEPA-WM's rank),
     four-fused, log, logs, pointwise, ranks, lewm or tdjepa."""
     guarantee: Path | None = None
@@ -70,8 +70,8 @@ class FitAlignment:
         assert report is not None
         assert gate is not None
         fusion = report.fusion
-        voices = config.base if isinstance(fusion, Fusion) else fusion.inputs
-        mix = ", ".join(f"{w:g} {n}" for w, n in zip(fusion.weights, voices, strict=True))
+        inputs = config.base if isinstance(fusion, Fusion) else fusion.inputs
+        mix = ", ".join(f"{w:g} {n}" for w, n in zip(fusion.weights, inputs, strict=True))
         console.print(f"{report.starts} starts taught, {report.skipped} of one class did not")
         console.print(f"base score: {mix}; gate opens above {gate.threshold:.4g}")
         console.print(f"{self.out}")

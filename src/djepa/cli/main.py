@@ -17,11 +17,10 @@ from djepa.cli.convert import Convert
 from djepa.cli.decide import Decide, Export
 from djepa.cli.fit import FitAlignment
 from djepa.cli.info import Info
+from djepa.cli.pools import Pools
 from djepa.cli.predict import Predict
-from djepa.cli.quality import Quality
 from djepa.cli.show import Show
 from djepa.cli.simulate import Simulate
-from djepa.cli.stats import Stats
 from djepa.cli.study import RunStudy
 from djepa.cli.train import Train
 from djepa.cli.weights import Weights
@@ -32,11 +31,10 @@ Command = (
     Annotated[Collect, tyro.conf.subcommand("collect")]
     | Annotated[Check, tyro.conf.subcommand("check")]
     | Annotated[Show, tyro.conf.subcommand("show")]
-    | Annotated[Stats, tyro.conf.subcommand("stats")]
+    | Annotated[Pools, tyro.conf.subcommand("pools")]
     | Annotated[Simulate, tyro.conf.subcommand("simulate")]
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Predict, tyro.conf.subcommand("predict")]
-    | Annotated[Quality, tyro.conf.subcommand("quality")]
     | Annotated[Audit, tyro.conf.subcommand("audit")]
     | Annotated[FitAlignment, tyro.conf.subcommand("fit")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
@@ -52,11 +50,10 @@ NAMES = (
     "collect",
     "check",
     "show",
-    "stats",
+    "pools",
     "simulate",
     "train",
     "predict",
-    "quality",
     "audit",
     "fit",
     "compare",
@@ -79,6 +76,7 @@ INTERRUPTED = {  # what is kept, and how to go on
     FitAlignment: LOST,
     Export: LOST,
 }
+RENAMED = {"stats": "pools", "quality": "audit"}
 ABOUT = (
     "Decision-aligned latent world models. Begin with `djepa collect push --starts 64 --out "
     "runs/first`, then `djepa check runs/first` and `djepa show runs/first --start 0`."
@@ -148,6 +146,9 @@ def _suggest(given: list[str]) -> None:
     """A misspelt command gets the nearest one by name."""
     if not given or given[0].startswith("-") or given[0] in NAMES:
         return
+    if given[0] in RENAMED:
+        fail(f"`djepa {given[0]}` is now `djepa {RENAMED[given[0]]}`.")
+        sys.exit(2)
     close = difflib.get_close_matches(given[0], NAMES, n=1, cutoff=0.4)
     hint = f" Did you mean '{close[0]}'?" if close else ""
     fail(f"Unknown command '{given[0]}'.{hint} Known: {', '.join(NAMES)}.")

@@ -9,7 +9,7 @@ Nothing here has seen an outcome; there is no field in which one could be stored
 Legend: N starts, K candidates, M geometries, D latent (each geometry its own), F token width.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,12 +27,12 @@ from djepa.evidence.ranks import check_pools, check_values, ordinal_ranks
 class Evidence:
     """Evidence of N decisions; make it with `from_arrays` or `from_bank`."""
 
-    identities: tuple[str, ...]  # N names of starts; no two populations may share one
+    identities: tuple[str, ...]  # N names of starts, NAME or NAME@LOOK; sets must not share a NAME
     ids: Tensor  # (N, K) int64
     names: tuple[str, ...]  # M geometries, in the order of the ranks
     costs: Tensor  # (N, K, M) float64 native costs
-    terminals: Mapping[str, Tensor]  # name -> (N, K, D) last predicted latents, where known
-    goals: Mapping[str, Tensor]  # name -> (N, D)
+    latents: Mapping[str, Tensor]  # name -> (N, K, D) last predicted latents, where known
+    goals: Mapping[str, Tensor]  # name -> (N, D) goals in the same space, where known
     weights: Mapping[str, str] = field(default_factory=dict)  # name -> hash, where it is known
 
     def __len__(self) -> int:
@@ -43,70 +43,83 @@ class Evidence:
         """K."""
         return self.ids.shape[1]
 
+    @property
+    def directed(self) -> tuple[str, ...]:
+        """Geometries of which directions are known: they have latents and goals."""
+        return tuple(name for name in self.names if name in self.latents and name in self.goals)
+
     @classmethod
     def from_arrays(
         cls,
-        identities: Sequence[str],
-        ids: Any,
+        *,
+        start_ids: Iterable[str | int],
+        candidate_ids: Any,
         costs: Mapping[str, Any],
-        terminals: Mapping[str, Any] | None = None,
+        latents: Mapping[str, Any] | None = None,
         goals: Mapping[str, Any] | None = None,
     ) -> "Evidence":
-        """From any model's numbers.
+        """From any model's numbers; every array is copied.
 
-        `ids` (N, K) int, `costs` name -> (N, K); for geometries whose directions are to be used,
-        `terminals` name -> (N, K, D) last predicted latents and `goals` name -> (N, D).
+        `start_ids` N names, `candidate_ids` (N, K) int, `costs` name -> (N, K). Where known,
+        `latents` name -> (N, K, D) last predicted latents, or (N, K, H, D) futures of which the
+        last step is taken; `goals` name -> (N, D), needed where directions are used.
         """
-        pools = _tensor(ids)
-        given = {name: _tensor(cost) for name, cost in costs.items()}
+        ids, names = _ids(candidate_ids), _names(start_ids)
+        given = {
+            name: to_tensor(f"costs of {name}", x) for name, x in _named("costs", costs).items()
+        }
         if not given:
             raise DjepaError("Evidence needs the native costs of at least one geometry.")
-        check_pools(pools, **{f"costs of {name}": cost for name, cost in given.items()})
-        if len(identities) != len(pools):
-            raise DjepaError(f"{len(identities)} identities for {len(pools)} starts.")
-        if len(set(identities)) < len(identities):
-            raise DjepaError("An identity stands twice; every start has one of its own.")
-        ends = {name: _latent(terminal) for name, terminal in (terminals or {}).items()}
-        check_values(pools, **{f"terminals of {name}": end for name, end in ends.items()})
-        aims = {name: _goal(goals, name, end) for name, end in ends.items()}
+        check_pools(ids, **{f"costs of {name}": cost for name, cost in given.items()})
+        if len(names) != len(ids):
+            raise DjepaError(f"{len(names)} start_ids for {len(ids)} starts.")
+        ends = {n: _last(f"latents of {n}", x) for n, x in _named("latents", latents).items()}
+        check_values(ids, **{f"latents of {name}": end for name, end in ends.items()})
         for name in ends:
             if name not in given:
                 raise unknown_name("geometry", name, given)
+        aims = _named("goals", goals)
+        known = {name: _goal(name, aims[name], end) for name, end in ends.items() if name in aims}
         stacked = torch.stack([cost.double() for cost in given.values()], dim=-1)
-        return cls(tuple(identities), pools.long(), tuple(given), stacked, ends, aims)
+        return cls(names, ids, tuple(given), stacked, ends, known)
 
     @classmethod
     def from_bank(cls, bank: Bank, names: Sequence[str], dense: Sequence[str]) -> "Evidence":
-        """From predictions stored beside a bank; `dense` names those whose directions are used."""
+        """From predictions stored beside a bank; `dense` names those whose latents are used."""
         from djepa.models.predictions import read_predictions
 
-        held = {name: read_predictions(bank, name) for name in names}
-        terminals, goals = {}, {}
+        stored = {name: read_predictions(bank, name) for name in names}
         for name in dense:
-            futures = held[name].futures
-            if futures is None:
+            if stored[name].futures is None:
                 raise DjepaError(
                     f"{bank.path} holds no futures of '{name}'. "
                     f"Make them: djepa predict {bank.path} --geometry {name} --futures"
                 )
-            terminals[name], goals[name] = futures[:, :, -1], held[name].goal
-        identities = [bytes(row).hex() for row in bank.decisions.identities]
-        costs = {name: predictions.cost for name, predictions in held.items()}
-        found = cls.from_arrays(identities, bank.decisions.candidate_ids, costs, terminals, goals)
-        return replace(found, weights={name: of.weights for name, of in held.items()})
+        found = cls.from_arrays(
+            start_ids=[bytes(row).hex() for row in bank.decisions.identities],
+            candidate_ids=bank.decisions.candidate_ids,
+            costs={name: predictions.cost for name, predictions in stored.items()},
+            latents={name: stored[name].futures for name in dense},
+            goals={name: stored[name].goal for name in dense},
+        )
+        return replace(found, weights={name: of.weights for name, of in stored.items()})
 
     def ranks(self, names: Sequence[str] | None = None) -> Tensor:
         """Ranks r (N, K, M) float64 of these geometries, or of all."""
-        chosen = [self._index(name) for name in (self.names if names is None else names)]
+        chosen = [self.cost(name) for name in (self.names if names is None else names)]
         if not chosen:
             raise DjepaError("Ranks are those of at least one geometry.")
-        return torch.stack([ordinal_ranks(self.costs[..., m], self.ids) for m in chosen], dim=-1)
+        return torch.stack([ordinal_ranks(cost, self.ids) for cost in chosen], dim=-1)
 
     def directions(self, name: str) -> Tensor:
         """Directions d (N, K, D) float32 of one geometry: LN(ẑ_H - z_g), no affine, eps 1e-5."""
-        if name not in self.terminals:
-            raise unknown_name("terminal latents of", name, self.terminals)
-        away = self.terminals[name].float() - self.goals[name].float()[:, None]
+        if name not in self.latents:
+            raise unknown_name("last latents of", name, self.latents)
+        if name not in self.goals:
+            raise DjepaError(
+                f"Directions of '{name}' need its goals: give goals= with its latents."
+            )
+        away = self.latents[name].float() - self.goals[name].float()[:, None]
         return F.layer_norm(away, away.shape[-1:])
 
     def rows(self, chosen: Any) -> "Evidence":
@@ -118,14 +131,14 @@ class Evidence:
             self.ids[at],
             self.names,
             self.costs[at],
-            {name: end[at] for name, end in self.terminals.items()},
+            {name: end[at] for name, end in self.latents.items()},
             {name: goal[at] for name, goal in self.goals.items()},
             self.weights,
         )
 
     def to(self, device: str | torch.device) -> "Evidence":
         """The same on another device."""
-        ends = {name: end.to(device) for name, end in self.terminals.items()}
+        ends = {name: end.to(device) for name, end in self.latents.items()}
         goals = {name: goal.to(device) for name, goal in self.goals.items()}
         ids, costs = self.ids.to(device), self.costs.to(device)
         return Evidence(self.identities, ids, self.names, costs, ends, goals, self.weights)
@@ -136,28 +149,27 @@ class Evidence:
         def take(x: Tensor) -> Tensor:
             return x.gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))
 
-        ends = {name: take(end) for name, end in self.terminals.items()}
+        ends = {name: take(end) for name, end in self.latents.items()}
         ids = self.ids.gather(1, positions)
         check_pools(ids)
-        return replace(self, ids=ids, costs=take(self.costs), terminals=ends)
+        return replace(self, ids=ids, costs=take(self.costs), latents=ends)
 
-    def _index(self, name: str) -> int:
+    def cost(self, name: str) -> Tensor:
+        """(N, K) float64 native costs of one geometry."""
         if name not in self.names:
             raise unknown_name("geometry", name, self.names)
-        return self.names.index(name)
+        return self.costs[..., self.names.index(name)]
 
 
 def join(parts: Sequence[Evidence]) -> Evidence:
     """All starts of several sets of evidence of the same geometries, one after the other."""
     first = parts[0]
-    if len({(part.names, tuple(part.terminals)) for part in parts}) > 1:
+    if len({(part.names, tuple(part.latents)) for part in parts}) > 1:
         raise DjepaError("Evidence of different geometries cannot be joined.")
     for part in parts:
         same_weights(first.weights, part.weights)
-    names = tuple(name for part in parts for name in part.identities)
-    if len(set(names)) < len(names):
-        raise DjepaError("An identity stands twice; every start has one of its own.")
-    ends = {name: torch.cat([part.terminals[name] for part in parts]) for name in first.terminals}
+    names = _names(name for part in parts for name in part.identities)
+    ends = {name: torch.cat([part.latents[name] for part in parts]) for name in first.latents}
     goals = {name: torch.cat([part.goals[name] for part in parts]) for name in first.goals}
     ids, costs = (torch.cat([getattr(part, what) for part in parts]) for what in ("ids", "costs"))
     return Evidence(names, ids, first.names, costs, ends, goals, first.weights)
@@ -173,45 +185,85 @@ def same_weights(known: Mapping[str, str], given: Mapping[str, str]) -> None:
             )
 
 
+def start_of(identity: str) -> str:
+    """The start that a row is of: NAME of `NAME@LOOK`."""
+    return identity.split("@")[0]
+
+
 def clusters(identities: Sequence[str]) -> Tensor:
-    """(N,) int64: rows that are one start seen in several looks, `NAME@LOOK`, share a number."""
+    """(N,) int64: rows that are one start in several looks share a number, from 0 on."""
     numbers: dict[str, int] = {}
-    return torch.tensor([numbers.setdefault(i.split("@")[0], len(numbers)) for i in identities])
+    return torch.tensor([numbers.setdefault(start_of(i), len(numbers)) for i in identities])
 
 
 def disjoint(**populations: Evidence) -> None:
-    """Refuse populations that share a start."""
+    """Refuse populations that share a start, in whatever look."""
     owner: dict[str, str] = {}
     for name, evidence in populations.items():
-        for identity in evidence.identities:
-            if owner.setdefault(identity, name) != name:
+        for start in map(start_of, evidence.identities):
+            if owner.setdefault(start, name) != name:
                 raise DjepaError(
-                    f"Start {identity[:16]} is in the {owner[identity]} and in the {name} set; "
+                    f"Start {start[:16]} is in the {owner[start]} and in the {name} set; "
                     "they must not share starts. Collect with different --split."
                 )
 
 
-def _goal(goals: Mapping[str, Any] | None, name: str, end: Tensor) -> Tensor:
-    if goals is None or name not in goals:
-        raise DjepaError(f"Terminal latents of '{name}' need its goals too.")
-    goal = _latent(goals[name])
-    if end.ndim != 3 or goal.shape != (len(end), end.shape[-1]):
-        raise DjepaError(f"terminals of {name} are {tuple(end.shape)}, goals {tuple(goal.shape)}.")
+def to_tensor(what: str, array: Any) -> Tensor:
+    """A copy that shares no memory, without gradients."""
+    if isinstance(array, Tensor):
+        return array.detach().clone()
+    try:
+        return torch.from_numpy(np.array(array, order="C"))
+    except (TypeError, ValueError, RuntimeError) as error:  # no numbers; rows of different lengths
+        raise DjepaError(f"{what} must be an array of numbers: {error}") from None
+
+
+def _ids(array: Any) -> Tensor:
+    ids = to_tensor("candidate_ids", array)
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise DjepaError(f"candidate IDs must be integers, got {ids.dtype}.")
+    return ids.long()
+
+
+def _names(given: Iterable[str | int]) -> tuple[str, ...]:
+    """Names of starts as text, each once."""
+    rows = given.tolist() if hasattr(given, "tolist") else given
+    if isinstance(rows, str) or not isinstance(rows, Iterable):
+        raise DjepaError(f"start_ids must be N names, one per start, not {given!r}.")
+    names = []
+    for name in rows:
+        if isinstance(name, bool) or not isinstance(name, str | int | np.integer):
+            raise DjepaError(f"start_ids must be text or integers, got {type(name).__name__}.")
+        names.append(str(name))
+    if len(set(names)) < len(names):
+        raise DjepaError("A start ID stands twice; every start has one of its own.")
+    return tuple(names)
+
+
+def _named(what: str, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise DjepaError(f'{what} must be a dictionary, such as {{"my model": array}}.')
+    return given or {}
+
+
+def _last(what: str, array: Any) -> Tensor:
+    """(N, K, D) last latents; of (N, K, H, D) futures the last step alone is copied."""
+    steps = array if hasattr(array, "ndim") else np.asarray(array)
+    if steps.ndim not in (3, 4):
+        raise DjepaError(f"{what} must be (N, K, D) or (N, K, H, D), got {tuple(steps.shape)}.")
+    return _latent(what, steps if steps.ndim == 3 else steps[:, :, -1])
+
+
+def _goal(name: str, array: Any, end: Tensor) -> Tensor:
+    goal = _latent(f"goals of {name}", array)
+    if goal.shape != (len(end), end.shape[-1]):
+        raise DjepaError(f"latents of {name} are {tuple(end.shape)}, goals {tuple(goal.shape)}.")
     if not goal.isfinite().all():
         raise DjepaError(f"A goal of {name} holds a NaN or an infinity.")
     return goal
 
 
-def _tensor(array: Any) -> Tensor:
-    if isinstance(array, Tensor):
-        return array
-    try:
-        return torch.from_numpy(np.require(array, requirements=("C", "W")))
-    except (TypeError, ValueError) as error:  # no numbers; rows of different lengths
-        raise DjepaError(f"Evidence is made of numbers: {error}") from None
-
-
-def _latent(array: Any) -> Tensor:
+def _latent(what: str, array: Any) -> Tensor:
     """Directions are computed in float32: a number too large for it must show as an infinity."""
-    latent = _tensor(array)
+    latent = to_tensor(what, array)
     return latent.float() if latent.dtype == torch.float64 else latent

@@ -1,18 +1,16 @@
-"""The base score: a convex mixture of ranks, fitted on outcomes of the fitting starts.
+"""The base score as published: a convex mixture of ranks. align/fusion.py fits its weights.
 
     b_i = Σ_m w_m r_i^m,  w on the simplex;  two geometries: b_i = α r_i^L + (1 - α) r_i^T   (§4.1)
 
-Legend: N starts, K candidates, M geometries, W weight vectors of a grid.
+Legend: N starts, K candidates, M geometries.
 """
 
 from dataclasses import dataclass
-from itertools import combinations
 
 import torch
 from torch import Tensor
 
 from djepa.errors import DjepaError
-from djepa.evidence.ranks import best
 
 
 @dataclass(frozen=True)
@@ -36,73 +34,3 @@ def fuse(ranks: Tensor, weights: tuple[float, ...]) -> Tensor:
     for m, weight in enumerate(weights):  # a matrix product may add up differently from row to row
         score = score + weight * ranks[..., m].double()
     return score.round(decimals=12)
-
-
-def fit_fusion(
-    ranks: Tensor,
-    ids: Tensor,
-    success: Tensor,
-    parts: int | None = None,
-    observed: Tensor | None = None,
-) -> Fusion:
-    """The point of a simplex grid whose winners succeed most often.
-
-    Two geometries: 101 points. More: steps of 1 / `parts`, 20 by default. Ties go to the larger gap
-    between the best failure and the best success, then to the more concentrated mixture, then to
-    the larger leading weights. Winners are chosen among `observed` candidates.
-    """
-    M = ranks.shape[-1]
-    grid = simplex(M, parts or (100 if M == 2 else 20))
-    seen = torch.ones_like(success) if observed is None else observed
-    wins, gaps = _judge(ranks, ids, success, seen, grid)
-    fold = torch.arange(len(ids), device=ids.device) % 5
-    folds, held_out = [], 0
-    for k in range(5):
-        out = fold == k
-        if out.all() or not out.any():
-            continue
-        at = _choose(wins[:, ~out].sum(1), gaps[:, ~out], grid)
-        folds.append(_point(grid[at]))
-        held_out += int(wins[at, out].sum())
-    at = _choose(wins.sum(1), gaps, grid)
-    return Fusion(_point(grid[at]), int(wins[at].sum()), tuple(folds), held_out)
-
-
-def simplex(M: int, parts: int) -> Tensor:
-    """(W, M) all ways to share `parts` equal parts among M geometries."""
-    if M == 1:
-        return torch.ones(1, 1, dtype=torch.float64)
-    bars = torch.tensor(list(combinations(range(parts + M - 1), M - 1)), dtype=torch.float64)
-    bars = bars.view(-1, M - 1)
-    edge = torch.full((len(bars), 1), -1.0, dtype=torch.float64)
-    edges = torch.cat([edge, bars, edge + parts + M], dim=1)
-    return (edges.diff(dim=1) - 1) / parts
-
-
-def _judge(
-    ranks: Tensor, ids: Tensor, success: Tensor, seen: Tensor, grid: Tensor
-) -> tuple[Tensor, Tensor]:
-    """(W, N): does the winner succeed; gap from the best success to the best failure, or NaN."""
-    never = torch.inf
-    wins, gaps = [], []
-    for weights in grid:
-        score = fuse(ranks, _point(weights)).masked_fill(~seen, never)
-        wins.append(success.gather(1, best(score, ids)[:, None])[:, 0])
-        good = score.masked_fill(~success, never).amin(1)
-        bad = score.masked_fill(success, never).amin(1)
-        gaps.append(torch.where(good.isfinite() & bad.isfinite(), bad - good, torch.nan))
-    return torch.stack(wins), torch.stack(gaps)
-
-
-def _choose(wins: Tensor, gaps: Tensor, grid: Tensor) -> int:
-    """Index of the best weights, lexicographically."""
-    margin = gaps.nanmean(1).nan_to_num(0.0)
-    keys = [
-        (int(w), round(float(g), 12), round(float(p.square().sum()), 12), _point(p))
-        for w, g, p in zip(wins, margin, grid, strict=True)
-    ]
-    return max(range(len(keys)), key=keys.__getitem__)
-
-
-def _point(weights: Tensor) -> tuple[float, ...]:
-    return tuple(weights.tolist())

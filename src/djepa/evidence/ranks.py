@@ -30,7 +30,8 @@ def best(scores: Tensor, ids: Tensor) -> Tensor:
     """(N, K) -> (N,) position of the winner."""
     scores = scores.double()
     beaten = scores > scores.amin(-1, keepdim=True)
-    return ids.masked_fill(beaten, torch.iinfo(ids.dtype).max).argmin(-1)
+    below = ids - torch.iinfo(ids.dtype).max  # at most 0, so that 1 is larger than any ID
+    return below.masked_fill(beaten, 1).argmin(-1)
 
 
 def check_pools(ids: Tensor, **scores: Tensor) -> None:
@@ -43,7 +44,7 @@ def check_pools(ids: Tensor, **scores: Tensor) -> None:
     if ids.dtype not in (torch.int32, torch.int64):
         raise DjepaError(f"candidate IDs must be integers, got {ids.dtype}.")
     if (ids < 0).any():
-        raise DjepaError("candidate IDs must not be negative.")
+        raise DjepaError("candidate IDs must not be negative or above 2^63 - 1.")
     ordered = ids.sort(dim=1).values
     twice = (ordered[:, 1:] == ordered[:, :-1]).any(1).nonzero().flatten().tolist()
     if twice:

@@ -1,9 +1,8 @@
-"""From evidence to the operator's tokens; what has to be fitted is fitted without outcomes.
+"""From evidence to the operator's tokens, and the pool density.
 
 Legend: N starts, K candidates, F token width, D latent.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,57 +10,30 @@ from torch import Tensor
 
 from djepa.errors import DjepaError, unknown_name
 from djepa.evidence.evidence import Evidence
-from djepa.evidence.ranks import ordinal_ranks
 
-EXTRAS = ("gap", "log", "density", "agreement")
 NEIGHBOURS = 8
-LEAST = 1e-12  # of the pool's largest cost: what is less has no logarithm to tell apart
+AT_ONCE = 2**24  # distances between candidates in memory
+LEAST = 1e-12  # of the pool's largest cost: what is less is raised to it before the logarithm
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Tokens:
-    """Which coordinates make a token, and the principal directions where they are reduced."""
+    """Which coordinates make a token."""
 
-    dense: tuple[str, ...]
-    ranked: tuple[str, ...]
-    extras: tuple[str, ...]
-    directions: dict[str, Tensor]  # name -> (D, reduced), where directions are reduced
+    dense: tuple[str, ...]  # geometries that give directions
+    ranked: tuple[str, ...]  # and ranks
+    extras: tuple[str, ...] = ()  # of "log", "agreement"
 
-    @classmethod
-    def fit(
-        cls,
-        evidence: Evidence,
-        dense: Sequence[str],
-        ranked: Sequence[str],
-        extras: Sequence[str] = (),
-        reduce: int = 0,
-    ) -> "Tokens":
-        """Principal directions of the descriptors of these starts; no outcome is looked at."""
-        for name in extras:
-            if name not in EXTRAS:
-                raise unknown_name("extra coordinate", name, EXTRAS)
-        if reduce < 0:
-            raise DjepaError(f"reduce keeps so many principal directions, not {reduce}.")
-        if not (dense or ranked):
+    def __post_init__(self) -> None:
+        for name in self.extras:
+            if name not in _EXTRA:
+                raise unknown_name("extra coordinate", name, _EXTRA)
+        if not (self.dense or self.ranked):
             raise DjepaError("A token needs at least one coordinate: a direction or a rank.")
-        if "density" in extras and not dense:
-            raise DjepaError("The density is that of a geometry that gives directions: name one.")
-        directions = {}
-        if reduce:
-            for name in dense:
-                flat = evidence.directions(name).flatten(0, 1).double()
-                _, vectors = torch.linalg.eigh(flat.T @ flat)
-                largest = vectors[:, -reduce:].flip(1)
-                signs = largest.gather(0, largest.abs().argmax(0, keepdim=True)).sign()
-                directions[name] = (largest * signs).float()
-        return cls(tuple(dense), tuple(ranked), tuple(extras), directions)
 
     def __call__(self, evidence: Evidence) -> Tensor:
         """(N, K, F) float32."""
-        parts = []
-        for name in self.dense:
-            d = evidence.directions(name)
-            parts.append(d @ self.directions[name].to(d.device) if name in self.directions else d)
+        parts = [evidence.directions(name) for name in self.dense]
         if self.ranked:
             parts.append(evidence.ranks(self.ranked).float())
         parts += [_EXTRA[name](evidence, self) for name in self.extras]
@@ -73,12 +45,14 @@ def consensus(evidence: Evidence, name: str) -> Tensor:
 
     Neither the goal nor an outcome enters.
     """
-    if name not in evidence.terminals:
-        raise unknown_name("terminal latents of", name, evidence.terminals)
-    end = evidence.terminals[name].float()
-    exact = "donot_use_mm_for_euclid_dist"  # by a product, close neighbours drown in rounding
-    near = torch.cdist(end, end, compute_mode=exact).sort(dim=-1).values[..., 1 : 1 + NEIGHBOURS]
-    return near.mean(-1).double()
+    if name not in evidence.latents:
+        raise unknown_name("last latents of", name, evidence.latents)
+    exact = "donot_use_mm_for_euclid_dist"  # by a product, small distances are lost in rounding
+    found = []
+    for end in evidence.latents[name].float().split(max(1, AT_ONCE // evidence.candidates**2)):
+        near = torch.cdist(end, end, compute_mode=exact).sort(dim=-1).values
+        found.append(near[..., 1 : 1 + NEIGHBOURS].mean(-1))
+    return torch.cat(found).double()
 
 
 def log_ratios(costs: Tensor) -> Tensor:
@@ -91,20 +65,6 @@ def log_ratios(costs: Tensor) -> Tensor:
     return logs - logs.amin(1, keepdim=True)
 
 
-def _gap(evidence: Evidence, tokens: Tokens) -> Tensor:
-    """How far the cost lies above the pool's lowest, in the pool's own spread."""
-    at = [evidence.names.index(name) for name in tokens.ranked]
-    cost = evidence.costs[..., at].double()
-    above = cost - cost.amin(1, keepdim=True)
-    return (above / cost.std(1, keepdim=True).clamp(min=1e-12)).float()
-
-
-def _density(evidence: Evidence, tokens: Tokens) -> Tensor:
-    """Rank of the consensus distance: where a proposal source concentrates, this is evidence."""
-    ranks = [ordinal_ranks(consensus(evidence, name), evidence.ids) for name in tokens.dense]
-    return torch.stack(ranks, dim=-1).float()
-
-
 def _agreement(evidence: Evidence, tokens: Tokens) -> Tensor:
     """The best and the worst rank that any geometry gives."""
     ranks = evidence.ranks(tokens.ranked).float()
@@ -113,8 +73,8 @@ def _agreement(evidence: Evidence, tokens: Tokens) -> Tensor:
 
 def _log(evidence: Evidence, tokens: Tokens) -> Tensor:
     """How many times worse than the pool's best, as a logarithm."""
-    at = [evidence.names.index(name) for name in tokens.ranked]
-    return log_ratios(evidence.costs[..., at].double()).float()
+    costs = [evidence.cost(name) for name in tokens.ranked]
+    return log_ratios(torch.stack(costs, dim=-1)).float()
 
 
-_EXTRA = {"gap": _gap, "log": _log, "density": _density, "agreement": _agreement}
+_EXTRA = {"log": _log, "agreement": _agreement}

@@ -140,10 +140,10 @@ def to_alignment(profile: Profile, weights: tuple[float, ...] = ()) -> Alignment
     c = replace(c, operator=replace(c.operator, epsilon=limit))
     alignment = Alignment(c)
     inputs = _inputs(tensors, c, settings)
-    alignment.operators = alignment.fresh(inputs)
-    _fill(alignment.operators[0], tensors, profile.name)
+    alignment.operator = alignment.fresh(inputs)
+    _fill(alignment.operator, tensors, profile.name)
     fusion = Fusion(_weights(profile.name, settings, c, weights), 0, (), 0)
-    alignment.report, alignment.tokens = Fit(0, 0, fusion, ()), Tokens(c.dense, c.ranked, (), {})
+    alignment.report, alignment.tokens = Fit(0, 0, fusion, ()), Tokens(c.dense, c.ranked, ())
     alignment.gate = _gate(profile.name, settings, c)
     return alignment
 

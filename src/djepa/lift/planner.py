@@ -88,7 +88,9 @@ class Planner:
                 kept = futures.half(), goal.half()
         assert kept is not None
         names = [str(i) for i in range(len(ids))]
-        evidence = Evidence.from_arrays(names, ids, costs, ends, goals)
+        evidence = Evidence.from_arrays(
+            start_ids=names, candidate_ids=ids, costs=costs, latents=ends, goals=goals
+        )
         decision = self.alignment.decide(evidence)
         lifted = realize(*kept, decision.final, ids) if lift else kept[0]
         return Plan(decision.choice, decision.order, decision, lifted, kept[1])
@@ -170,8 +172,8 @@ def load_planner(folder: Path, device: str | torch.device = "cpu") -> Planner:
     alignment = load_alignment(folder / "alignment")
     _check_parts(alignment, {n: weights_hash(place) for n, place in where.items()}, record.lifted)
     models = {name: load_geometry(place, device) for name, place in where.items()}
-    for operator in alignment.operators:
-        operator.to(device)
+    assert alignment.operator is not None
+    alignment.operator.to(device)
     return Planner(models, alignment, record.lifted)
 
 

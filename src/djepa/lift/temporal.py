@@ -46,10 +46,8 @@ class TemporalConfig:
 
     def __post_init__(self) -> None:
         a = self.align
-        if len(a.base) != 2 or a.mixture != "ranks" or a.members != 1 or a.grid:
-            raise DjepaError("Transport takes ranks of two geometries, one member and no grid.")
-        if a.operator.dropout:
-            raise DjepaError("Transport is trained without dropout.")
+        if len(a.base) != 2 or a.mixture != "ranks" or a.operator.dropout or a.grid:
+            raise DjepaError("Transport takes ranks of two geometries, no dropout and no grid.")
         if min(self.hidden, self.radius, self.temperature) <= 0:
             raise DjepaError("hidden, radius and temperature must be above 0.")
 
@@ -81,7 +79,7 @@ class Trajectories:
         N, K, B, D = shapes[1] if len(shapes[1]) == 4 else (0, 0, 0, 0)
         if not B or shapes != [(N, K, B, D), (N, K, B, D), (N, D)]:
             raise DjepaError(f"Futures of {L} and {T} and goal have shapes {shapes}.")
-        stored = [evidence.terminals.get(name, none) for name in (L, T)]
+        stored = [evidence.latents.get(name, none) for name in (L, T)]
         stored.append(evidence.goals.get(T, none))
         ours = (self.towards[:, :, -1], self.moved[:, :, -1], self.goal)
         for mine, theirs in zip(ours, stored, strict=True):

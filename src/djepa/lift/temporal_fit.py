@@ -35,8 +35,8 @@ from djepa.lift.temporal import (
 )
 from djepa.lift.transport import TemporalTransport, transport_loss
 from djepa.models.nets import initialise
-from djepa.models.planner_pool import one_thread
 from djepa.seeds import generator, seed_for
+from djepa.threads import one_thread
 
 ALPHAS = tuple(i / 20 for i in range(21))
 
@@ -74,7 +74,8 @@ def fit_temporal(
     c = config or TemporalConfig()
     _check(fit, trajectories, calibration, c)
     relational, lesson = _prepare(fit, trajectories, c)
-    a, operator, device = c.align, relational.operators[0], lesson.tokens.device
+    a, operator, device = c.align, relational.operator, lesson.tokens.device
+    assert operator is not None
     trials = []
     with torch.random.fork_rng(devices=[]):  # layers draw from the global stream when they are made
         head = TemporalTransport(c.hidden, c.radius)
@@ -148,9 +149,9 @@ def _prepare(
     a, relational, ranks = c.align, Alignment(c.align), evidence.ranks(c.align.base)
     fusion = fit_alpha(ranks, evidence.ids, outcomes)
     relational.report = Fit(len(evidence), 0, fusion, ())
-    relational.tokens = Tokens.fit(evidence, a.dense, a.ranked, a.extras, a.reduce)
+    relational.tokens = Tokens(a.dense, a.ranked, a.extras)
     tokens, base = relational.tokens(evidence), fuse(ranks, fusion.weights)
-    relational.operators = [o.to(tokens.device) for o in relational.fresh(tokens.shape[-1])]
+    relational.operator = relational.fresh(tokens.shape[-1]).to(tokens.device)
     assert outcomes.cost is not None
     paths = trajectories.columns(by_id)
     return relational, Lesson(

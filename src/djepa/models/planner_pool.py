@@ -3,8 +3,8 @@
 Legend: N starts, S samples, H horizon, A action width, D latent.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import lru_cache, partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from djepa.models.weights import find_weights, load_geometry, places, shipped, w
 from djepa.pools import Pool, Retention, retain_by_cost
 from djepa.pools.cem import CEM, Cost
 from djepa.tasks.task import Scene
+from djepa.threads import one_thread
 from djepa.worlds.starts import Start
 
 PLANNER = "planner"
@@ -203,17 +204,6 @@ def arithmetic_here(device: str = "cpu") -> str:
     if device != "cpu":
         return f"torch {torch.__version__}, {torch.cuda.get_device_name(device)}"
     return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute with a single thread; afterwards with as many as before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @lru_cache(maxsize=2)

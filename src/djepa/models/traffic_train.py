@@ -19,6 +19,7 @@ import torch.nn.functional as F
 import tyro
 from torch import Tensor
 
+from djepa.models.nets import initialise
 from djepa.models.objectives import SIGREG_WEIGHT, sigreg
 from djepa.models.traffic import LATENT, Inputs, TrafficModel, save_native
 from djepa.models.traffic_raster import Frame, later, mirrored, raster, seen
@@ -119,9 +120,9 @@ def train(
     config: TrafficTraining, examples: list[Example]
 ) -> Iterator[tuple[int, float, TrafficModel]]:
     """Yield (epoch, mean score loss, model) after every pass."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed_for("traffic", "init", config.seed) % 2**31)
+    with torch.random.fork_rng(devices=[]):  # layers draw from the global stream when they are made
         model = TrafficModel()
+    initialise(model, torch.Generator().manual_seed(seed_for("traffic", "init", config.seed)))
     optimiser = torch.optim.AdamW(model.parameters(), config.rate, weight_decay=config.decay)
     steps = config.epochs * -(-len(examples) // config.batch)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from djepa.checks import check_floats, check_int
 from djepa.errors import DjepaError
 from djepa.pools.families import LIMIT
-from djepa.pools.pool import Pool, check_floats, check_int
+from djepa.pools.pool import Pool
 from djepa.seeds import generator
 
 LAST, EARLIER = "cem", "cem_earlier"

@@ -9,6 +9,7 @@ Shapes: C centres, K candidates, H horizon, A action width.
 import numpy as np
 import numpy.typing as npt
 
+from djepa.checks import Floats, check_floats, check_int
 from djepa.errors import DjepaError
 from djepa.pools.families import (
     LIMIT,
@@ -18,7 +19,7 @@ from djepa.pools.families import (
     draw_unique,
     is_centred,
 )
-from djepa.pools.pool import REFERENCE, Floats, Pool, check_floats, check_int
+from djepa.pools.pool import REFERENCE, Pool
 
 NOISE = ("noisy_0.05", "noisy_0.15", "noisy_0.3")
 

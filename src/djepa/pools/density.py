@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from djepa.checks import check_int
 from djepa.errors import DjepaError
-from djepa.pools.pool import check_int
 
 Array64 = npt.NDArray[np.float64]
 

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from djepa.checks import Floats, check_int
 from djepa.errors import DjepaError, unknown_name
-from djepa.pools.pool import REFERENCE, Floats, check_int
+from djepa.pools.pool import REFERENCE
 
 Array64 = npt.NDArray[np.float64]
 Cast = Callable[[Array64], Floats]

@@ -10,8 +10,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from djepa.checks import check_floats, check_int
 from djepa.errors import DjepaError, unknown_name
-from djepa.pools.pool import Pool, check_floats, check_int
+from djepa.pools.pool import Pool
 
 Array64 = npt.NDArray[np.float64]
 Made = tuple[str, Array64]

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from djepa.checks import Floats, check_floats, check_int
 from djepa.errors import DjepaError, unknown_name
 from djepa.pools.families import (
     LIMIT,
@@ -22,7 +23,7 @@ from djepa.pools.families import (
     exhausted,
     is_centred,
 )
-from djepa.pools.pool import REFERENCE, Floats, Pool, check_floats, check_int
+from djepa.pools.pool import REFERENCE, Pool
 
 SeedMode = Literal["stream", "refill", "restart"]
 Item = tuple[str, Floats]

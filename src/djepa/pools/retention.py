@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from djepa.checks import check_int
 from djepa.errors import DjepaError
-from djepa.pools.pool import REFERENCE, Pool, check_int
+from djepa.pools.pool import REFERENCE, Pool
 
 
 @dataclass(frozen=True)

@@ -343,7 +343,10 @@ def evidence_from(
         assert futures is not None  # the study had them stored
         ends[name], goals[name] = futures[:, :, -1], held[of].goal
     identities = [bytes(row).hex() for row in bank.decisions.identities]
-    return Evidence.from_arrays(identities, bank.decisions.candidate_ids, costs, ends, goals)
+    ids = bank.decisions.candidate_ids
+    return Evidence.from_arrays(
+        start_ids=identities, candidate_ids=ids, costs=costs, latents=ends, goals=goals
+    )
 
 
 def keep(path: Path, value: Any) -> None:

@@ -24,7 +24,7 @@ SEVERITIES: dict[str, tuple[str, float]] = {
 }
 """Look -> its condition and severity."""
 LOOKS = tuple(SEVERITIES)
-LOOK_SETS = {"looks.v1": CONDITIONS}
+LOOK_SETS: dict[str, tuple[str, ...]] = {"looks.v1": CONDITIONS}
 if V2:
     LOOK_SETS["looks.v2"] = (CLEAN, *(f"{name}.v2" for name in CONDITIONS[1:]))
 """What the appearance study compares: seven looks, in the paper's order."""

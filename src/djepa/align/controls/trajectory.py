@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from djepa.align.operator import draw_weights
 from djepa.align.plastic import Patch, base_hash
 from djepa.align.plastic_fit import Encoded
 from djepa.errors import DjepaError
@@ -50,6 +51,14 @@ class TrajectoryCode(nn.Module):
         self.prior_net = _two_layers(inputs, hidden, 2 * code)
         self.posterior_net = _two_layers(inputs + out, hidden, 2 * code)
         self.decoder = _two_layers(inputs + code, hidden, out)
+        self._zero()
+
+    def initialise(self, random: torch.Generator) -> None:
+        """First weights; the decoder gives no residual yet."""
+        draw_weights(self, random)
+        self._zero()
+
+    def _zero(self) -> None:
         for parameter in self.decoder[-1].parameters():
             nn.init.zeros_(parameter)
 

@@ -74,9 +74,10 @@ def fit_residual(
     blocks, latent = exam.frozen.shape[2:]
     trials: list[Trial] = []
     for rate in sorted(c.fit.rates):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed_for("trajectory code", c.fit.seed) % 2**31)
+        with torch.random.fork_rng(devices=[]):  # layers draw from the global stream when made
             code = TrajectoryCode(inputs, (blocks, latent), c.code, c.hidden)
+        seed = seed_for("trajectory code", c.fit.seed) % 2**31
+        code.initialise(torch.Generator().manual_seed(seed))
         code.to(exam.frozen.device)
         for trial in _descend(code, model, taught, exam, combine, rate, c):
             trials.append(trial)

@@ -1,4 +1,4 @@
-"""`djepa stats`: what a bank's pools are like."""
+"""`djepa pools`: what a bank's pools are like."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +10,8 @@ from djepa.cli.console import console
 
 
 @dataclass(frozen=True)
-class Stats:
-    """Success by family, and what choosers without a model score: what the pools give away."""
+class Pools:
+    """What is in the pools of a bank: success by family, and of choices that need no model."""
 
     banks: Annotated[tuple[Path, ...], Positional, arg(metavar="BANK")]
     """One or more banks."""
@@ -28,7 +28,7 @@ class Stats:
         from djepa.report.pool_stats import pool_stats, stats_figure, stats_json, stats_markdown
 
         if not self.banks:
-            raise DjepaError("Name at least one bank: djepa stats runs/push")
+            raise DjepaError("Name at least one bank: djepa pools runs/push")
         stats = [pool_stats(Bank(path)) for path in self.banks]
         console.print(stats_markdown(stats))
         if self.json:

@@ -1,0 +1,92 @@
+"""Weights of the rank fusion, fitted on outcomes of the fitting starts.
+
+Legend: N starts, K candidates, M geometries, W weight vectors of a grid.
+"""
+
+from itertools import combinations
+from math import comb
+
+import torch
+from torch import Tensor
+
+from djepa.evidence.fusion import Fusion, fuse
+from djepa.evidence.ranks import best
+
+LARGEST = 2000  # points of a grid
+
+
+def fit_fusion(
+    ranks: Tensor,
+    ids: Tensor,
+    success: Tensor,
+    parts: int | None = None,
+    observed: Tensor | None = None,
+) -> Fusion:
+    """The point of a simplex grid whose winners succeed most often.
+
+    Two geometries: 101 points. More: steps of 1 / `parts`, by default 20 or as many as leave a
+    grid of at most 2,000 points. Ties go to the larger gap
+    between the best failure and the best success, then to the more concentrated mixture, then to
+    the larger leading weights. Winners are chosen among `observed` candidates.
+    """
+    M = ranks.shape[-1]
+    grid = simplex(M, parts or finest(M))
+    seen = torch.ones_like(success) if observed is None else observed
+    wins, gaps = _judge(ranks, ids, success, seen, grid)
+    fold = torch.arange(len(ids), device=ids.device) % 5
+    folds, held_out = [], 0
+    for k in range(5):
+        out = fold == k
+        if out.all() or not out.any():
+            continue
+        at = _choose(wins[:, ~out].sum(1), gaps[:, ~out], grid)
+        folds.append(_point(grid[at]))
+        held_out += int(wins[at, out].sum())
+    at = _choose(wins.sum(1), gaps, grid)
+    return Fusion(_point(grid[at]), int(wins[at].sum()), tuple(folds), held_out)
+
+
+def finest(M: int) -> int:
+    """Parts of the default grid for M geometries."""
+    sizes = range(100 if M == 2 else 20, 1, -1)
+    return next((parts for parts in sizes if comb(parts + M - 1, M - 1) <= LARGEST), 1)
+
+
+def simplex(M: int, parts: int) -> Tensor:
+    """(W, M) all ways to share `parts` equal parts among M geometries."""
+    if M == 1:
+        return torch.ones(1, 1, dtype=torch.float64)
+    bars = torch.tensor(list(combinations(range(parts + M - 1), M - 1)), dtype=torch.float64)
+    bars = bars.view(-1, M - 1)
+    edge = torch.full((len(bars), 1), -1.0, dtype=torch.float64)
+    edges = torch.cat([edge, bars, edge + parts + M], dim=1)
+    return (edges.diff(dim=1) - 1) / parts
+
+
+def _judge(
+    ranks: Tensor, ids: Tensor, success: Tensor, seen: Tensor, grid: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(W, N): does the winner succeed; gap from the best success to the best failure, or NaN."""
+    never = torch.inf
+    wins, gaps = [], []
+    for weights in grid:
+        score = fuse(ranks, _point(weights)).masked_fill(~seen, never)
+        wins.append(success.gather(1, best(score, ids)[:, None])[:, 0])
+        good = score.masked_fill(~success, never).amin(1)
+        bad = score.masked_fill(success, never).amin(1)
+        gaps.append(torch.where(good.isfinite() & bad.isfinite(), bad - good, torch.nan))
+    return torch.stack(wins), torch.stack(gaps)
+
+
+def _choose(wins: Tensor, gaps: Tensor, grid: Tensor) -> int:
+    """Index of the best weights, lexicographically."""
+    margin = gaps.nanmean(1).nan_to_num(0.0)
+    keys = [
+        (int(w), round(float(g), 12), round(float(p.square().sum()), 12), _point(p))
+        for w, g, p in zip(wins, margin, grid, strict=True)
+    ]
+    return max(range(len(keys)), key=keys.__getitem__)
+
+
+def _point(weights: Tensor) -> tuple[float, ...]:
+    return tuple(weights.tolist())

@@ -1,0 +1,93 @@
+"""Weights of the likelihood mixture (evidence/logs.py), fitted on outcomes of the fitting starts.
+
+    w = argmin  mean over starts of -log Σ_{y_i = 1} softmax(-b / T)_i  +  λ |w|²,   w ≥ 0
+
+softmax(-b / T) is then a probability that was fitted to outcomes, with the temperature T of the
+operator's own objective. Which inputs are used, five folds of the fitting starts decide.
+
+Legend: N starts, K candidates, M inputs.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.optimize import minimize
+from torch import Tensor
+
+from djepa.evidence.evidence import Evidence, clusters
+from djepa.evidence.logs import LogMixture, mix, mixture_inputs
+from djepa.evidence.ranks import best
+
+RIDGE, FOLDS = 1e-4, 5
+Floats = npt.NDArray[np.float64]
+
+
+def fit_logs(
+    evidence: Evidence,
+    success: Tensor,
+    observed: Tensor,
+    names: Sequence[str],
+    density: Sequence[str] = (),
+    ranked: bool = False,
+) -> LogMixture:
+    """The likeliest weights for every set of inputs that is allowed; the best by folds.
+
+    A set is the geometries, with the density or without, with ranks beside logarithms or without;
+    of equals the first.
+    """
+    sets = product(
+        (False, True) if ranked else (False,), ((), tuple(density)) if density else ((),)
+    )
+    found = [_fit(evidence, success, observed, tuple(names), extra, also) for also, extra in sets]
+    return max(found, key=lambda mixture: mixture.held_out)
+
+
+def _fit(
+    evidence: Evidence,
+    success: Tensor,
+    observed: Tensor,
+    names: tuple[str, ...],
+    density: tuple[str, ...],
+    ranked: bool,
+) -> LogMixture:
+    inputs, ids = mixture_inputs(evidence, names, density, ranked), evidence.ids
+    fold = clusters(evidence.identities).to(ids.device) % FOLDS
+
+    def judge(weights: Sequence[float], rows: Tensor) -> int:
+        score = mix(inputs[rows], weights).masked_fill(~observed[rows], torch.inf)
+        at = best(score, ids[rows])[:, None]
+        return int((success & observed)[rows].gather(1, at).sum())
+
+    held_out = 0
+    for k in range(FOLDS):
+        rest = fold != k
+        if rest.any() and not rest.all():
+            held_out += judge(likeliest(inputs[rest], success[rest], observed[rest]), ~rest)
+    weights = likeliest(inputs, success, observed)
+    return LogMixture(names, density, weights, judge(weights, fold >= 0), held_out, ranked)
+
+
+def likeliest(inputs: Tensor, success: Tensor, observed: Tensor) -> tuple[float, ...]:
+    """(N, K, M) inputs and outcomes -> M weights, by a convex descent in float64."""
+    good = success & observed
+    mixed = good.any(1) & (~success & observed).any(1)
+    x, won, seen = (t[mixed] for t in (inputs, good, observed))
+    if not len(x):
+        return (1.0,) * inputs.shape[-1]
+
+    def loss(weights: Floats) -> tuple[float, Floats]:
+        w = torch.from_numpy(weights).to(x.device).requires_grad_()
+        logits = -(x @ w).masked_fill(~seen, torch.inf)
+        mass = logits.logsumexp(1) - logits.masked_fill(~won, -torch.inf).logsumexp(1)
+        total = mass.mean() + RIDGE * w.square().sum()
+        total.backward()
+        assert w.grad is not None
+        return total.item(), w.grad.cpu().numpy()
+
+    M = inputs.shape[-1]
+    with torch.enable_grad():
+        found = minimize(loss, np.ones(M), jac=True, method="L-BFGS-B", bounds=[(0, None)] * M)
+    return tuple(round(float(w), 9) for w in found.x)

@@ -1,0 +1,187 @@
+"""`djepa.audit`: models beside choices that need none, which part fails, where the gate abstains.
+
+Legend: N starts, K candidates, D latent.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from djepa.align.fit import Alignment, Given
+from djepa.align.outcomes import Outcomes
+from djepa.audit.choices import DENSEST, FIRST, RANDOM, Choices, compare
+from djepa.audit.gap import audit as audit_costs
+from djepa.audit.result import Audit, Selective
+from djepa.audit.table import audit_markdown, gate_markdown
+from djepa.audit.verdict import verdict
+from djepa.errors import DjepaError, MissingExtraError, unknown_name
+from djepa.evaluate.intervals import plain, rate_of
+from djepa.evidence.evidence import Evidence, clusters, to_tensor
+from djepa.evidence.ranks import best
+from djepa.evidence.tokens import consensus
+
+COVERAGES = (1.0, 0.75, 0.5, 0.25)
+Arrays = Mapping[str, Any]
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """Audits of several models on the same starts, and of an alignment where one is given."""
+
+    models: tuple[Audit, ...]
+    aligned: Choices | None = None
+    gate: Selective | None = None
+
+    def __iter__(self) -> Iterator[Audit]:
+        return iter(self.models)
+
+    def table(self) -> str:
+        """Markdown, one column per model; then the alignment."""
+        found = audit_markdown(self.models)
+        if self.aligned is not None and self.gate is not None:
+            found += "\n" + gate_markdown(self.aligned, self.gate)
+        return found
+
+    def __repr__(self) -> str:
+        return self.table()
+
+    def as_rows(self) -> list[dict[str, Any]]:
+        """For JSON, start by start."""
+        rows = [one.as_dict(each=True) for one in self.models]
+        if self.aligned is not None:
+            rows.append(
+                {"name": "alignment", **plain({"choices": self.aligned, "gate": self.gate})}
+            )
+        return rows
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Success of every choice with its interval, one panel per model; a matplotlib figure."""
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise MissingExtraError("Drawing an audit", "report") from None
+        shown = [(one.name, one.choices) for one in self.models if one.choices]
+        shown += [("alignment", self.aligned)] if self.aligned else []
+        figure = Figure(figsize=(3.2 * len(shown) + 1.5, 3.2), layout="constrained")
+        panels = figure.subplots(1, len(shown), sharex=True, squeeze=False)[0]
+        for axes, (name, choices) in zip(panels, shown, strict=True):
+            for y, (label, share) in enumerate(reversed(choices.success.items())):
+                axes.plot([100 * share.low, 100 * share.high], [y, y], color="#888888")
+                axes.plot(100 * share.value, y, "o", color="C1" if label == name else "C0")
+            axes.set_yticks(range(len(choices.success)), list(reversed(choices.success)))
+            axes.set(title=name, xlabel="successful starts, %", xlim=(-2, 102))
+        if path is not None:
+            figure.savefig(path)
+        return figure
+
+
+def audit(
+    evidence: Evidence,
+    outcomes: Given,
+    *,
+    realised: Arrays | None = None,
+    distances: Arrays | None = None,
+    chosen: Arrays | None = None,
+    alignment: Alignment | None = None,
+) -> Report:
+    """Every model of the evidence against what execution showed of all its candidates.
+
+    `realised` name -> (N, K) the model's cost of the executed latents, or (N, K, D) these latents,
+    of which the mean square distance to the goals is taken; `distances` name -> (N, K) to the goal,
+    else the roots of the costs; `chosen` name -> (N,) candidate IDs that a planner took, else those
+    of the lowest cost. With a calibrated `alignment`, its choices and its gate are audited too.
+    """
+    shown = Outcomes.of(evidence, outcomes)
+    if not shown.observed.all():
+        raise DjepaError("Candidates that were not executed cannot be audited: leave them out.")
+    if not len(evidence):
+        raise DjepaError("An audit needs at least one start.")
+    given = {"realised": realised or {}, "distances": distances or {}, "chosen": chosen or {}}
+    for name in {name for arrays in given.values() for name in arrays}:
+        if name not in evidence.names:
+            raise unknown_name("geometry", name, evidence.names)
+    models = [_audit(evidence, shown.success, name, given) for name in evidence.names]
+    if alignment is None:
+        return Report(tuple(models))
+    decision, gate, won = alignment.decide(evidence), alignment.gate, shown.success
+    assert gate is not None  # or it could not decide
+    ours = _numpy(won.gather(1, decision.position[:, None])[:, 0])
+    gain = gate.advantage(decision.base, decision.refined, evidence.ids)
+    others = _controls(evidence, won)
+    others |= {one.name: np.array(one.choices.picks) for one in models if one.choices}
+    ceiling, groups = _numpy(won.any(1)), clusters(evidence.identities).numpy()
+    aligned = compare("alignment", ours, others, ceiling, groups)
+    risk = selective(ours, _solved(won, decision.refined, evidence.ids), gain, decision.opened)
+    return Report(tuple(models), aligned, risk)
+
+
+def _audit(evidence: Evidence, won: Tensor, name: str, given: Mapping[str, Arrays]) -> Audit:
+    """One model: what comes first, and the decision-local gap."""
+    cost, ids = evidence.cost(name), evidence.ids
+    truth = _realised(evidence, name, given["realised"].get(name))
+    arrays = (_numpy(x) for x in (cost, ids, won, truth, given["distances"].get(name)))
+    found = audit_costs(name, *arrays)
+    native = ours = _solved(won, cost, ids)
+    if name in given["chosen"]:
+        ours = _taken(won, ids, given["chosen"][name])
+    others = _controls(evidence, won)
+    if name in evidence.latents:
+        others[DENSEST] = _solved(won, consensus(evidence, name), ids)
+    ceiling, groups = _numpy(won.any(1)), clusters(evidence.identities).numpy()
+    part = None
+    if truth is not None:
+        part = verdict(ours, native, _solved(won, truth, ids), ceiling, groups)
+    return replace(found, choices=compare(name, ours, others, ceiling, groups), verdict=part)
+
+
+def _controls(evidence: Evidence, won: Tensor) -> dict[str, Any]:
+    """Choices that need no model."""
+    first = _solved(won, evidence.ids, evidence.ids)
+    return {RANDOM: _numpy(won.double().mean(1)), FIRST: first}
+
+
+def selective(ours: Any, refined: Any, gain: Tensor, opened: Tensor) -> Selective:
+    """(N,) success of the gated and of the aligned choice, advantages, open gates -> the risks.
+
+    Coverage c: the starts with the largest advantage, a share c of all; ties by their order.
+    """
+    order, at = gain.argsort(descending=True, stable=True).numpy(), opened.numpy()
+    failed = [~refined[order[: max(1, round(c * len(order)))]] for c in COVERAGES]
+    return Selective(
+        opened=rate_of(~ours[at]),
+        shut=rate_of(~ours[~at]),
+        by_coverage={c: rate_of(one) for c, one in zip(COVERAGES, failed, strict=True)},
+    )
+
+
+def _solved(won: Tensor, scores: Tensor, ids: Tensor) -> Any:
+    """(N,) bool: does the candidate with the lowest score succeed."""
+    return _numpy(won.gather(1, best(scores, ids)[:, None])[:, 0])
+
+
+def _taken(won: Tensor, ids: Tensor, chosen: Any) -> Any:
+    """(N,) bool: do the candidates of these IDs succeed."""
+    at = ids == to_tensor("chosen", chosen).reshape(-1, 1)
+    if at.shape != ids.shape or not at.any(1).all():
+        raise DjepaError("chosen must be one candidate ID of each start, (N,).")
+    return _numpy((won & at).any(1))
+
+
+def _realised(evidence: Evidence, name: str, given: Any) -> Tensor | None:
+    """(N, K) costs; of (N, K, D) executed latents the mean square distance to the goals."""
+    if given is None:
+        return None
+    truth = to_tensor(f"realised of {name}", given).double()
+    if truth.ndim == 3:
+        if name not in evidence.goals:
+            raise DjepaError(f"Executed latents of '{name}' need its goals, or give their costs.")
+        truth = (truth - evidence.goals[name].double()[:, None]).square().mean(-1)
+    return truth
+
+
+def _numpy(given: Any) -> Any:
+    return given.cpu().numpy() if isinstance(given, Tensor) else given
