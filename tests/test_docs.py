@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from djepa.studies.write import Results, make_tables, short_table
 
 from djepa.bench.subject import GeometryRow
 from djepa.bench.table import bench_markdown
@@ -19,7 +20,6 @@ from djepa.models.weights import SHIPPED, load_geometry, read_card, shipped
 from djepa.report.results import gap_closed
 from djepa.report.tables import to_markdown
 from djepa.studies.pages import against, verdict
-from djepa.studies.write import Results, make_tables, short_table
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -4,15 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
+from djepa.report.cases import ALL, pair_of
+from djepa.studies.case_pages import case_tables, measured_tables, rows_in
+from djepa.studies.case_pages import verdict as verdict_of_cases
 
 from djepa.bench.table import bench_markdown
 from djepa.bench.world import Row
 from djepa.evaluate.paired import Paired
 from djepa.models.weights import read_card, weights_hash
-from djepa.report.cases import ALL, pair_of
 from djepa.report.tables import to_markdown
-from djepa.studies.case_pages import case_tables, measured_tables, rows_in
-from djepa.studies.case_pages import verdict as verdict_of_cases
 from djepa.studies.index import DESIGNS, across_studies
 
 ROOT = Path(__file__).parents[1]

@@ -14,7 +14,7 @@ from djepa.align.methods import Population
 from djepa.align.outcomes import Outcomes
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, join
-from djepa.studies.cases import thinned
+from djepa.studies.populations import thinned
 
 MakeProblem = Callable[..., tuple[Evidence, Outcomes]]
 

@@ -23,11 +23,11 @@ from djepa.audit.gap import (
     pair_inversions,
     rank_correlations,
     shortlist_sizes,
-    spearman,
 )
 from djepa.audit.table import audit_markdown
 from djepa.cli.main import NAMES, main
 from djepa.errors import DjepaError
+from djepa.evaluate.correlation import spearman
 from djepa.evaluate.intervals import Rate
 
 Array = npt.NDArray[Any]

@@ -32,8 +32,8 @@ def test_it_holds_the_share_and_mirrors(of):
 
 def test_the_ends_solve_the_score_equation():
     # Wilson: the p at which the normal test of p just rejects, (share - p)² = z² p (1 - p) / n.
-    for p in wilson(3, 17, z=2.0):
-        assert (3 / 17 - p) ** 2 == pytest.approx(4.0 * p * (1 - p) / 17)
+    for p in wilson(3, 17):
+        assert (3 / 17 - p) ** 2 == pytest.approx(1.959963984540054**2 * p * (1 - p) / 17)
 
 
 def test_of_nothing_nothing_is_known():

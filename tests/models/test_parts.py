@@ -25,7 +25,7 @@ from djepa.models.recipes import begin_with
 from djepa.models.weights import load_geometry, save_geometry
 from djepa.rollout.engine import LocalEngine
 from djepa.rollout.execute import CollectConfig
-from djepa.studies.cases import evidence_from
+from djepa.studies.populations import evidence_from
 from tiny import TINY as TINY_LEWM
 
 TINY = PatchConfig(

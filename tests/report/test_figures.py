@@ -6,8 +6,7 @@ import pytest
 from PIL import Image
 
 from djepa.errors import DjepaError, MissingExtraError
-from djepa.report import curves, figures
-from djepa.worlds.push import PushWorld
+from djepa.report import curves, figures, maps
 
 pytest.importorskip("matplotlib")
 
@@ -16,8 +15,6 @@ RNG = np.random.default_rng(0)
 BY_SHORTLIST = {m: {k: RNG.uniform(0, 1, 3 + k) for k in (4, 16)} for m in MODELS}
 RANKS = np.array([[1, 2, 3], [3, 1, 2]])
 LATENTS = RNG.normal(size=(5, 6))
-START = np.array([200.0, 330.0, 256.0, 256.0, 0.4, 0, 0, 0, 0, 0])
-CONTROLS = RNG.uniform(-0.4, 0.5, (2, 5, 2))
 
 
 def gap_strip(stem):
@@ -42,10 +39,6 @@ def success_bars(stem):
     return figures.success_bars(stem, panels, groups, {"reference": {"native lewm": 83.59}})
 
 
-def latency_bars(stem):
-    return figures.latency_bars(stem, {"relational": [3.0, 1.0, 2.0], "D-JEPA": [5.0]}, "one core")
-
-
 def budget_curves(stem):
     budget = {m: {8: [0.5, 0.75, 1.0], 63: [0.75] * 3} for m in MODELS}
     return curves.budget_curves(stem, budget, 256)
@@ -53,26 +46,19 @@ def budget_curves(stem):
 
 def learning_curve(stem):
     fitted = {"relational": {64: (1, 4), 128: (3, 4)}, "D-JEPA": {128: (4, 4)}}
-    return curves.learning_curve(stem, fitted, {"fusion, four": (2, 4)})
+    return curves.learning_curve(stem, fitted)
 
 
 def rank_recovery(stem):
-    return curves.rank_recovery(stem, RANKS, RANKS, RANKS[::-1])
+    return maps.rank_recovery(stem, RANKS, RANKS, RANKS[::-1])
 
 
 def terminal_geometry(stem):
-    return curves.terminal_geometry(stem, LATENTS, LATENTS / 2, np.zeros(6), (3, 1), "start 7")
+    return maps.terminal_geometry(stem, LATENTS, LATENTS / 2, np.zeros(6), (3, 1))
 
 
-def film_strips(stem):
-    world = PushWorld()
-    states = world.execute(START, CONTROLS)
-    films = {"native lewm": states[0], "D-JEPA": states[1]}
-    return curves.film_strips(stem, world, states[1, -1], films, (0, 5))
-
-
-ALL = (gap_strip, inversion_bars, correlation_curves, success_bars, latency_bars, budget_curves,
-       learning_curve, rank_recovery, terminal_geometry, film_strips)  # fmt: skip
+ALL = (gap_strip, inversion_bars, correlation_curves, success_bars, budget_curves,
+       learning_curve, rank_recovery, terminal_geometry)  # fmt: skip
 
 
 def numbers(paths):
@@ -97,9 +83,9 @@ def test_three_files_and_the_same_bytes_again(tmp_path, draw):
 def test_own_settings_change_nothing(tmp_path):
     import matplotlib
 
-    before = latency_bars(tmp_path / "a")[1].read_bytes()
+    before = budget_curves(tmp_path / "a")[1].read_bytes()
     with matplotlib.rc_context({"font.size": 20, "axes.facecolor": "red", "svg.hashsalt": "x"}):
-        assert latency_bars(tmp_path / "a")[1].read_bytes() == before
+        assert budget_curves(tmp_path / "a")[1].read_bytes() == before
         assert matplotlib.rcParams["font.size"] == 20
 
 
@@ -153,11 +139,7 @@ def test_successes(tmp_path):
     assert [row[7] for row in rows] == ["83.59", "", "", "", ""]
 
 
-def test_latencies_and_budgets(tmp_path):
-    assert numbers(latency_bars(tmp_path / "f"))[1:] == [
-        ["relational", "2.0", "1.0", "3.0", "3"],
-        ["D-JEPA", "5.0", "5.0", "5.0", "1"],
-    ]
+def test_budgets(tmp_path):
     assert numbers(budget_curves(tmp_path / "g"))[1:3] == [
         ["native lewm", "8", "0.75", "0.5", "1.0", "3"],
         ["native lewm", "63", "0.75", "0.75", "0.75", "3"],
@@ -170,7 +152,6 @@ def test_learning(tmp_path):
         ["relational", "64", "1", "4", "0.25"],
         ["relational", "128", "3", "4", "0.75"],
         ["D-JEPA", "128", "4", "4", "1.0"],
-        ["fusion, four", "0", "2", "4", "0.5"],
     ]
 
 
@@ -192,21 +173,11 @@ def test_one_plane_for_both(tmp_path):
     assert [row[:2] for row in rows if row[4] == "1"] == [["predicted", "3"], ["lifted", "1"]]
 
 
-def test_films_say_how_they_end(tmp_path):
-    header, *rows = numbers(film_strips(tmp_path / "f"))
-    assert [row[:2] for row in rows] == [
-        [method, t] for method in ("native lewm", "D-JEPA") for t in ("0", "5")
-    ]
-    assert rows[0][2:7] == ["200.0", "330.0", "256.0", "256.0", "0.4"]
-    assert dict(zip(header, rows[3], strict=True))["success"] == "1"  # ends in the goal itself
-    assert float(rows[3][-1]) == 0.0
-
-
 def test_methods_keep_their_colours():
     from djepa.report.style import BLUE, VERMILION, looks
 
-    found = looks(["D-JEPA", "other", "native lewm", "another"])
-    assert (found["D-JEPA"]["color"], found["native lewm"]["color"]) == (VERMILION, BLUE)
+    found = looks(["D-JEPA", "other", "LeWM", "another"])
+    assert (found["D-JEPA"]["color"], found["LeWM"]["color"]) == (VERMILION, BLUE)
     assert len({look["color"] for look in found.values()}) == 4
     assert len({look["marker"] for look in looks(map(str, range(7))).values()}) == 7
 
@@ -220,11 +191,10 @@ def test_methods_keep_their_colours():
         (figures.inversion_bars, ({"a": {4: []}},), "needs numbers"),
         (figures.success_bars, ({"p": {"a": (1, 2), "b": (1, 3)}},), r"run on \[2, 3\] starts"),
         (figures.success_bars, ({"p": {"a": (1, 2)}}, {"": ["b"]}), "Unknown method 'b'"),
-        (curves.rank_recovery, (RANKS, RANKS[:1]), "one shape"),
-        (curves.rank_recovery, (RANKS, RANKS - 1), "from 1 to 3"),
-        (curves.terminal_geometry, (LATENTS, LATENTS[:4], LATENTS[0], (0, 1)), "no one pool"),
-        (curves.terminal_geometry, (LATENTS, LATENTS, LATENTS[0], (0, 5)), "no one pool"),
-        (curves.film_strips, (PushWorld(), START, {"a": START[None]}, (0, 1)), "has 0 controls"),
+        (maps.rank_recovery, (RANKS, RANKS[:1]), "one shape"),
+        (maps.rank_recovery, (RANKS, RANKS - 1), "from 1 to 3"),
+        (maps.terminal_geometry, (LATENTS, LATENTS[:4], LATENTS[0], (0, 1)), "no one pool"),
+        (maps.terminal_geometry, (LATENTS, LATENTS, LATENTS[0], (0, 5)), "no one pool"),
     ],
 )
 def test_what_cannot_be_drawn(tmp_path, draw, arguments, message):
@@ -236,4 +206,4 @@ def test_what_cannot_be_drawn(tmp_path, draw, arguments, message):
 def test_without_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingExtraError, match="report"):
-        latency_bars(tmp_path / "f")
+        budget_curves(tmp_path / "f")

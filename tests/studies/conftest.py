@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from case_kit import Finished, Tiny, tiny_design
+from study_kit import Finished, Tiny, tiny_design
 
 from djepa.align.methods import Population
 from djepa.align.outcomes import Outcomes
@@ -33,15 +33,15 @@ def make_population(
     N, K = native.shape
     if ids is None:
         ids = np.tile(np.arange(K), (N, 1))
-    held = {"tdjepa": native} | {name: np.asarray(c, float) for name, c in (others or {}).items()}
+    stored = {"tdjepa": native} | {name: np.asarray(c, float) for name, c in (others or {}).items()}
     rng = np.random.default_rng(7)
-    ends = {name: rng.normal(size=(N, K, latent)).astype(np.float32) for name in held}
-    goals = {name: np.zeros((N, latent), np.float32) for name in held}
+    ends = {name: rng.normal(size=(N, K, latent)).astype(np.float32) for name in stored}
+    goals = {name: np.zeros((N, latent), np.float32) for name in stored}
     names = [f"{n:064x}" for n in range(N)]
     evidence = Evidence.from_arrays(
         start_ids=names,
         candidate_ids=np.asarray(ids, np.int64),
-        costs=held,
+        costs=stored,
         latents=ends,
         goals=goals,
     )
@@ -66,10 +66,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
         def make(name: str) -> Tiny:
             if name not in made:
                 tiny = Tiny(tiny_design(name, patch), root / name)
-                ran = tiny.run()
-                middle = [] if tiny.design.measure is None else ["measure"]
-                first = ["collect", "predict", "fit", "decide"]
-                assert ran == [*first, *middle, "tables", "figures", "page"]
+                stages = [stage.name for stage in tiny.study.stages()]
+                assert tiny.run() == stages
+                assert stages[-3:] == ["tables", "figures", "page"]
                 made[name] = tiny
             return made[name]
 

@@ -10,10 +10,11 @@ import torch
 
 from djepa.align.methods import Choice, Population, native
 from djepa.studies import decisions
-from djepa.studies.decisions import decide_all, eligible, rows_of, solved, yardsticks
+from djepa.studies.decisions import bounds, rows_of, solved
+from djepa.studies.populations import near_boundary
 
 MakePopulation = Callable[..., Population]
-BANK: Any = SimpleNamespace(hash="0123456789abcdef" * 4, config=SimpleNamespace(rule="push.v1"))
+BANK: Any = SimpleNamespace(hash="0123456789abcdef" * 4)
 
 
 def squares(*distances: float) -> list[float]:
@@ -21,7 +22,7 @@ def squares(*distances: float) -> list[float]:
 
 
 def check(population: MakePopulation, costs: list[float], won: list[bool], **others: Any) -> bool:
-    return bool(eligible(population([costs], [won], **others))[0])
+    return bool(near_boundary(population([costs], [won], **others))[0])
 
 
 def test_distances_differ_by_at_most_a_quarter(population: MakePopulation) -> None:
@@ -74,8 +75,8 @@ def test_another_geometry_does_not_matter(population: MakePopulation) -> None:
     others = {"lewm": [squares(1, 9, 9)]}
     assert check(population, squares(3, 5, 9), [True, False, False], others=others)
     far = population([squares(1, 9, 9)], [[True, False, False]], others={"lewm": [[1.0, 1.0, 1.0]]})
-    assert not eligible(far)[0]
-    assert eligible(far, "lewm")[0]
+    assert not near_boundary(far)[0]
+    assert near_boundary(far, "lewm")[0]
 
 
 @pytest.fixture
@@ -96,7 +97,8 @@ def test_rows_by_hand(two: Population) -> None:
             torch.tensor([1, 2]), torch.zeros(2, 3), opened=torch.tensor([True, False])
         ),
     }
-    rows = rows_of(choices, two, BANK, "decoy", {"D-JEPA": "fedcba9876543210"})
+    about = ("pusht", "decoy", "push.v1", BANK.hash)
+    rows = rows_of(choices, two, about, near_boundary(two), {"D-JEPA": "fedcba9876543210"})
     assert [(r.method, r.start) for r in rows] == [
         ("native tdjepa", 0),
         ("native tdjepa", 1),
@@ -110,8 +112,9 @@ def test_rows_by_hand(two: Population) -> None:
     assert [r.opened for r in rows] == [False, False, True, False]
     assert [r.checkpoint for r in rows] == ["", "", "fedcba987654", "fedcba987654"]
     assert {r.identity for r in rows} == {name[:16] for name in two.evidence.identities}
-    about = {(r.study, r.pools, r.rule, r.bank) for r in rows}
-    assert about == {("pusht", "decoy", "push.v1", "0123456789ab")}
+    assert {(r.study, r.pools, r.rule, r.bank) for r in rows} == {
+        ("pusht", "decoy", "push.v1", "0123456789ab")
+    }
     assert all(type(r.success) is bool and type(r.chosen) is int for r in rows)
 
 
@@ -119,17 +122,6 @@ def test_solved_reads_the_chosen_candidates(two: Population) -> None:
     for at, expected in (([0, 0], [False, True]), ([1, 1], [True, False]), ([2, 2], [False, True])):
         found = solved(Choice(torch.tensor(at), torch.zeros(2, 3)), two)
         np.testing.assert_array_equal(found, expected)
-
-
-def test_methods_see_evidence_and_nothing_else(two: Population) -> None:
-    given = []
-
-    def spy(*arguments: Any) -> Choice:
-        given.append(arguments)
-        return Choice(torch.zeros(2, dtype=torch.long), torch.zeros(2, 3))
-
-    assert list(decide_all({"a": spy, "b": spy}, two)) == ["a", "b"]
-    assert given == [(two.evidence,)] * 2
 
 
 @pytest.fixture
@@ -144,13 +136,13 @@ def many(population: MakePopulation) -> Population:
 
 @pytest.fixture
 def ruled(many: Population, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], dict[str, Choice]]:
-    """Yardsticks with realised costs that run against the candidates' positions."""
+    """Bounds with realised costs that run against the candidates' positions."""
     realised = -np.tile(np.arange(9.0, dtype=np.float32), (200, 1))
     monkeypatch.setattr(decisions, "load_geometry", lambda name, device: name)
     monkeypatch.setattr(
         decisions, "realised_costs", lambda model, bank, device: {"lewm": realised}[model]
     )
-    return lambda bank: yardsticks(bank, many, "cpu")
+    return lambda bank: bounds(bank, many, "lewm", "cpu")
 
 
 def test_the_oracle_solves_whatever_can_be_solved(

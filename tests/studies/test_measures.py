@@ -12,9 +12,9 @@ from djepa.align.methods import Choice, Mixture, Population, densest, native
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import best, strict_ranks
 from djepa.models.predictions import Predictions
-from djepa.studies import measures
 from djepa.studies.decisions import solved
-from djepa.studies.measures import budgets, lifting, nested, smaller
+from djepa.studies.measures import lifting
+from djepa.studies.measures.budget import budgets, nested, smaller
 
 MakePopulation = Callable[..., Population]
 N, K = 30, 40
@@ -100,7 +100,7 @@ def test_methods_share_their_subsets(pool: Population) -> None:
 def test_the_whole_pool_is_the_plain_choice(pool: Population) -> None:
     found = budgets(CHOOSERS, pool, SEEDS)
     for name, choose in CHOOSERS.items():
-        assert found[name][K] == [solved(choose(pool.evidence), pool).mean()]
+        assert found[name][K] == [solved(choose(pool.evidence), pool).double().mean()]
 
 
 def test_within_a_subset_its_own_best_is_chosen(pool: Population) -> None:
@@ -131,13 +131,13 @@ def stored(pool: Population, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
         rng = np.random.default_rng(11)
         futures = rng.normal(size=(starts, K, 5, 16)).astype(np.float16)
         goal = (size * rng.normal(size=(starts, 16))).astype(np.float16)
-        held = Predictions(np.zeros((starts, K), np.float32), goal, futures, "")
+        given = Predictions(np.zeros((starts, K), np.float32), goal, futures, "")
         asked = []
         monkeypatch.setattr(
-            measures, "read_predictions", lambda bank, name: asked.append(name) or held
+            lifting, "read_predictions", lambda bank, name: asked.append(name) or given
         )
         bank: Any = None
-        found, drawn = lifting(choice, pool.evidence.rows(range(starts)), bank)
+        found, drawn = lifting.lift(choice, pool.evidence.rows(range(starts)), bank, "tdjepa")
         assert asked == ["tdjepa"]
         return found, drawn, futures, goal
 
@@ -182,11 +182,11 @@ def test_more_starts_than_one_batch_are_lifted_in_order(
     rng = np.random.default_rng(1)
     many = population(rng.random((130, 5)), rng.random((130, 5)) < 0.5)
     futures, goal = rng.normal(size=(130, 5, 2, 8)), rng.normal(size=(130, 8))
-    held = Predictions(np.zeros((130, 5), np.float32), goal.astype(np.float16),
+    given = Predictions(np.zeros((130, 5), np.float32), goal.astype(np.float16),
                        futures.astype(np.float16), "")  # fmt: skip
-    monkeypatch.setattr(measures, "read_predictions", lambda bank, name: held)
+    monkeypatch.setattr(lifting, "read_predictions", lambda bank, name: given)
     bank: Any = None
-    found, _ = lifting(native("tdjepa")(many.evidence), many.evidence, bank)
+    found, _ = lifting.lift(native("tdjepa")(many.evidence), many.evidence, bank, "tdjepa")
     assert (found["ranks_recovered"], found["choices_recovered"]) == (650, 130)
 
 
@@ -201,7 +201,7 @@ def test_a_choice_other_than_the_scores_best_is_not_given_back(
 
 
 def test_what_rounding_loses_is_counted(pool: Population, stored: Callable[..., Any]) -> None:
-    """Around goals in the thousands float16 cannot tell forty ranks apart: a study must say so."""
+    """Around goals in the thousands float16 cannot separate forty ranks: a study must say so."""
     found, drawn, *_ = stored(native("tdjepa")(pool.evidence), size=2000)
     assert found["ranks_recovered"] < found["ranks"]
     assert found["ranks_recovered"] == (drawn["after"] == drawn["wanted"]).sum()

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
 
 from djepa.audit.checks import check_arrays
 from djepa.audit.result import Audit, Correlation, Each, Gap, Inversions
+from djepa.evaluate.correlation import spearman
 from djepa.evaluate.intervals import Rate
 from djepa.evaluate.quality import SHORTLISTS
 
@@ -109,14 +109,6 @@ def rank_correlations(
         count = int(np.isfinite(rho).sum())
         found.append(Correlation(k, count, len(rho) - count, _mean(rho), pooled, _each(rho)))
     return tuple(found)
-
-
-def spearman(a: Floats, b: Floats) -> Floats:
-    """ρ = Σ x y / √(Σ x² Σ y²) of centred average ranks, (N, k) twice -> (N,); constant: NaN."""
-    centre = (a.shape[1] + 1) / 2  # exactly the mean of the ranks, so constants give exactly 0
-    x, y = rankdata(a, axis=1) - centre, rankdata(b, axis=1) - centre
-    scale = np.sqrt((x**2).sum(1) * (y**2).sum(1))
-    return np.divide((x * y).sum(1), scale, out=np.full(len(a), np.nan), where=scale > 0)
 
 
 def shortlist_sizes(K: int, wanted: Sequence[int] = SHORTLISTS) -> tuple[int, ...]:

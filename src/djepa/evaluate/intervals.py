@@ -7,34 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
+from scipy.stats import binomtest
 
 from djepa.errors import DjepaError
 
 Array = npt.NDArray[Any]
-Z95 = 1.959963984540054  # 97.5 % point of the standard normal
 
 
-def wilson(hits: int, of: int, z: float = Z95) -> tuple[float, float]:
-    """Wilson's score interval of a share p = hits / of, n = of:
+def wilson(hits: int, of: int) -> tuple[float, float]:
+    """Wilson's 95 % score interval of a share; of nothing, nothing is known: (0, 1).
 
-        centre ± half,   centre = (p + z²/2n) / (1 + z²/n),
-                         half   = z √(p(1 - p)/n + z²/4n²) / (1 + z²/n).
-
-    It holds near 0 and 1, where the textbook p ± z √(p(1 - p)/n) leaves [0, 1] or has no width.
-    Of nothing, nothing is known: (0, 1).
+    It is right near 0 and 1 too, where p ± 1.96 √(p(1 - p)/n) leaves [0, 1] or has no width.
     """
     if not 0 <= hits <= of:
         raise DjepaError(f"A rate needs 0 <= hits <= of, got {hits} of {of}.")
     if of == 0:
         return 0.0, 1.0
-    p, n = hits / of, of
-    centre = p + z * z / (2 * n)
-    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    width = 1 + z * z / n
-    # At the ends the formula is exact but for rounding, which must not leave the share outside.
-    low = 0.0 if hits == 0 else (centre - half) / width
-    high = 1.0 if hits == of else (centre + half) / width
-    return low, high
+    low, high = binomtest(hits, of).proportion_ci(method="wilson")
+    return float(low), float(high)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binomtest
 
 from djepa.errors import DjepaError
 from djepa.evaluate.intervals import wilson
@@ -30,7 +29,7 @@ class Paired:
     difference_interval: tuple[float, float]  # 95 % of whole-start bootstrap resamples
     gains: int  # starts that only ours solves
     losses: int  # starts that only theirs solves
-    p: float  # exact McNemar: gains and losses are equally likely
+    p: float  # two-sided and exact: McNemar's test, or `sign_flip` of clusters
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -40,8 +39,8 @@ class Paired:
 def paired(ours: Bools, theirs: Bools, clusters: npt.ArrayLike | None = None) -> Paired:
     """(N,) successes of two methods on the same starts.
 
-    `clusters` (N,) names what each belongs to where several are of one start: then whole clusters
-    are resampled, and p is that of a sign test of their net gains.
+    `clusters` (N,) names the start where several rows are looks of one start: then whole starts
+    are resampled, and p is that of flipping the signs of whole starts.
     """
     a, b = np.asarray(ours, dtype=bool), np.asarray(theirs, dtype=bool)
     if a.shape != b.shape or a.ndim != 1 or not len(a):
@@ -49,8 +48,6 @@ def paired(ours: Bools, theirs: Bools, clusters: npt.ArrayLike | None = None) ->
     gains, losses = int((a & ~b).sum()), int((~a & b).sum())
     change = a.astype(float) - b
     net = change if clusters is None else cluster_sums(change, clusters)
-    up, down = int((net > 0).sum()), int((net < 0).sum())
-    p = float(binomtest(up, up + down).pvalue) if up + down else 1.0
     spread = bootstrap(net)
     each = len(a) / len(net)  # starts of a cluster
     return Paired(
@@ -63,16 +60,32 @@ def paired(ours: Bools, theirs: Bools, clusters: npt.ArrayLike | None = None) ->
         difference_interval=(spread[0] / each, spread[1] / each),
         gains=gains,
         losses=losses,
-        p=p,
+        p=sign_flip(net),
     )
+
+
+def sign_flip(net: npt.NDArray[np.float64]) -> float:
+    """Exact two-sided p of (C,) whole net gains: the share of all 2^C sign changes whose |sum| is
+    at least the one observed. Without clusters every net gain is -1, 0 or 1, and this is McNemar's
+    exact test. The distribution of the sum is a product of polynomials ½ x^-g + ½ x^g.
+    """
+    sizes = np.abs(np.rint(net)).astype(int)
+    chance = np.ones(1)  # of the sums -S, -S + 2, ..., S, S the sum of sizes so far
+    for size in sizes[sizes > 0]:
+        grown = np.zeros(len(chance) + size)
+        grown[: len(chance)] += chance / 2
+        grown[size:] += chance / 2
+        chance = grown
+    sums = np.abs(2 * np.arange(len(chance)) - (len(chance) - 1))
+    return float(min(1.0, chance[sums >= abs(round(float(net.sum())))].sum()))
 
 
 def cluster_sums(
     values: npt.NDArray[np.floating[Any]], clusters: npt.ArrayLike
 ) -> npt.NDArray[np.float64]:
     """(N,) values -> (C,) their sums by cluster; clusters must be of one size."""
-    _, at, held = np.unique(np.asarray(clusters), return_inverse=True, return_counts=True)
-    if len(at) != len(values) or len(set(held.tolist())) != 1:
+    _, at, sizes = np.unique(np.asarray(clusters), return_inverse=True, return_counts=True)
+    if len(at) != len(values) or len(set(sizes.tolist())) != 1:
         raise DjepaError("Clusters need a name for every start, and all the same size.")
     return np.bincount(at, weights=values).astype(np.float64)
 
@@ -83,7 +96,7 @@ def bootstrap(values: npt.NDArray[np.floating[Any]], seed: int = SEED) -> tuple[
     How often each start is drawn is multinomial; starts of equal value are drawn as one kind.
     """
     rng = np.random.default_rng(seed)
-    kinds, held = np.unique(np.asarray(values, float), return_counts=True)
-    counts = rng.multinomial(len(values), held / len(values), RESAMPLES)
+    kinds, counted = np.unique(np.asarray(values, float), return_counts=True)
+    counts = rng.multinomial(len(values), counted / len(values), RESAMPLES)
     low, high = np.quantile(counts @ kinds / len(values), [0.025, 0.975])
     return float(low), float(high)

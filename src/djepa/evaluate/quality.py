@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from scipy.stats import rankdata
 from torch import Tensor
 
 from djepa.bank.read import Bank
+from djepa.evaluate.correlation import spearman
 from djepa.evaluate.intervals import markdown_table, wilson
 from djepa.models.predict import encode_states, predict
 from djepa.models.protocol import Geometry
@@ -116,13 +116,10 @@ def choose(cost: Floats, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 def within_start_spearman(
     predicted: Floats, realised: Floats, ids: npt.NDArray[np.int64], shortlist: int
 ) -> float:
-    """Mean over starts of the rank correlation among the `shortlist` lowest predicted costs."""
+    """Mean over starts of the Spearman correlation among the `shortlist` lowest predicted costs."""
     order = np.lexsort((ids, predicted), axis=1)[:, :shortlist]
-    a = rankdata(np.take_along_axis(predicted, order, 1), axis=1)
-    b = rankdata(np.take_along_axis(realised, order, 1), axis=1)
-    a, b = a - a.mean(1, keepdims=True), b - b.mean(1, keepdims=True)
-    scale = np.sqrt((a**2).sum(1) * (b**2).sum(1))
-    return float(np.mean((a * b).sum(1)[scale > 0] / scale[scale > 0]))
+    a, b = (np.take_along_axis(of, order, 1) for of in (predicted, realised))
+    return float(np.nanmean(spearman(a, b)))
 
 
 def _error(predicted: Tensor, realised: Tensor) -> float:

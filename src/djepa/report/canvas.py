@@ -35,7 +35,7 @@ class Mark:
     strokes: tuple[tuple[tuple[float, float], ...], ...]
 
 
-# Blue and vermilion of Okabe and Ito: told apart with any colour vision; the glyph says it again.
+# Blue and vermilion of Okabe and Ito: different for any colour vision; the glyph says it again.
 SUCCESS = Mark("success", (0, 114, 178), (((0.22, 0.53), (0.42, 0.73), (0.78, 0.30)),))
 FAILURE = Mark(
     "failure", (213, 94, 0), (((0.28, 0.28), (0.72, 0.72)), ((0.72, 0.28), (0.28, 0.72)))

@@ -28,6 +28,7 @@ from djepa.report.style import (
     looks,
     mean_of,
     save,
+    signed,
     sizes_of,
 )
 
@@ -198,30 +199,47 @@ def _places(groups: Mapping[str, Sequence[str]]) -> list[tuple[str, float, bool]
     return places
 
 
-def latency_bars(stem: Path, times: Mapping[str, npt.ArrayLike], what: str = "") -> list[Path]:
-    """Configuration -> (R,) milliseconds per start of every repeat: median, fastest and slowest.
+def gains_and_losses(
+    stem: Path, counts: Mapping[str, tuple[int, int, int]], ours: str, theirs: str
+) -> list[Path]:
+    """Case -> (gains, losses, starts): starts that only `ours` solves, those that only `theirs`.
 
-    `what` says on which machine and with which batch.
+    Bars are in percent of a case's own starts, so that cases compare; the numbers are counts.
     """
-    rows = []
-    looks(times)  # refuses an empty figure
-    repeats = sorted({np.size(of) for of in times.values()})
-    with canvas(COLUMN, 0.85 + 0.24 * len(times)) as figure:
+    looks(counts)  # refuses an empty figure
+    for case, (gains, losses, starts) in counts.items():
+        if min(gains, losses) < 0 or starts < max(1, gains + losses):
+            raise DjepaError(f"{case}: {gains} gains, {losses} losses of {starts} starts?")
+    right, left = (max(100 * of[i] / of[2] for of in counts.values()) for i in (0, 1))
+    room = 0.12 * (right + left) or 1.0  # for the counts
+    with canvas(COLUMN, 1.15 + 0.26 * len(counts)) as figure:
         axes = figure.subplots()
-        for y, (name, given) in enumerate(times.items()):
-            values = np.asarray(given, float)
-            middle, low, high = float(np.median(values)), float(values.min()), float(values.max())
-            axes.barh(y, middle, 0.66, color=bar_colour(name))
-            axes.plot([low, high], [y, y], color=INK, linewidth=0.9)
-            axes.annotate(f"{middle:.3g}", (high, y), (4, 0), textcoords="offset points",
-                          va="center", fontsize=6.5, bbox=HALO)  # fmt: skip
-            rows.append((name, middle, low, high, values.size))
-        axes.set_yticks(range(len(times)), list(times))
-        axes.set(ylim=(len(times) - 0.4, -0.6), xlim=(0, 1.12 * max(row[3] for row in rows)))
-        said = " / ".join(str(n) for n in repeats)
-        label = f"ms per start, median and range of {said} repeats"
-        axes.set_xlabel(f"{label}\n{what}" if what else label)
+        for y, (gains, losses, starts) in enumerate(counts.values()):
+            _both_ways(axes, y, gains, losses, starts)
+        axes.axvline(0, color=INK, linewidth=0.8)
+        axes.set_yticks(range(len(counts)), list(counts))
+        axes.set(ylim=(len(counts) - 0.4, -0.6), xlim=(-left - room, right + room))
+        axes.set_xlabel("% of the case's starts")
+        axes.locator_params(axis="x", nbins=7, steps=[1, 2, 5, 10])
+        axes.xaxis.set_major_formatter(lambda x, _: f"{abs(x):g}")  # losses are no negative share
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
-        return save(figure, stem, ("name", "median", "fastest", "slowest", "repeats"), rows)
+        axes.text(1.03, 1, "net", transform=axes.transAxes, fontsize=7)
+        axes.plot([], "s", color=BLUE, label=f"gains: {ours} succeeds, {theirs} fails")
+        axes.plot([], "s", color=VERMILION, label=f"losses: {theirs} succeeds, {ours} fails")
+        legend_beneath(figure, axes, 1)
+        rows = [(case, *of) for case, of in counts.items()]
+        return save(figure, stem, ("case", "gains", "losses", "starts"), rows)
+
+
+def _both_ways(axes: Any, y: int, gains: int, losses: int, starts: int) -> None:
+    """One case: a bar to each side of zero, their counts, and the net at the right."""
+    for count, way, colour in ((gains, 1, BLUE), (losses, -1, VERMILION)):
+        end, side = way * 100 * count / starts, "left" if way > 0 else "right"
+        axes.barh(y, end, 0.66, color=colour)
+        axes.annotate(f"{count}", (end, y), (3 * way, 0), textcoords="offset points",
+                      ha=side, va="center_baseline", fontsize=6.5)  # fmt: skip
+    said = f"{signed(gains - losses)} of {starts}"
+    place = axes.get_yaxis_transform()  # x as a share of the width
+    axes.text(1.03, y, said, transform=place, va="center_baseline", fontweight="bold", fontsize=7)

@@ -9,7 +9,7 @@ from typing import Any
 from djepa.errors import DjepaError, MissingExtraError
 from djepa.files import write_atomically
 
-BLUE, VERMILION = "#0072B2", "#D55E00"  # Okabe and Ito: told apart with any colour vision
+BLUE, VERMILION = "#0072B2", "#D55E00"  # Okabe and Ito: different for any colour vision
 NUMBERS = ("step", "steps", "loss", "validation", "selection")
 Entry = dict[str, Any]  # phase: str, and those of NUMBERS that the line holds
 
@@ -65,14 +65,14 @@ def _entries(log: Path) -> list[Entry]:
     text = log.read_text(errors="replace") if log.is_file() else ""
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            held = json.loads(line)
-            entry = {name: float(held[name]) for name in NUMBERS if name in held}
+            record = json.loads(line)
+            entry = {name: float(record[name]) for name in NUMBERS if name in record}
         except (ValueError, TypeError):
-            held, entry = {}, {}
-        if not isinstance(held, dict) or "phase" not in held:
+            record, entry = {}, {}
+        if not isinstance(record, dict) or "phase" not in record:
             raise DjepaError(f"{log}, line {number}, is not a line of a training log. Remove it.")
         entry.setdefault("step", entry.get("steps", 0.0))  # the end of a phase counts its steps
-        entries.append({**entry, "phase": str(held["phase"])})
+        entries.append({**entry, "phase": str(record["phase"])})
     if not any(math.isfinite(entry.get("loss", math.nan)) for entry in entries):
         raise DjepaError(f"{log} holds no loss: there is no such file, or nothing was trained yet.")
     return entries

@@ -17,11 +17,11 @@ from typing import Any
 
 from djepa.errors import DjepaError
 from djepa.files import write_atomically
+from djepa.report.tables import Table, numeric
 
 KINDS = {".png": "image/png", ".svg": "image/svg+xml"}
 DATA = {".csv": "text/csv", ".json": "application/json", ".gz": "application/gzip"}
 MOST = 1 << 20  # bytes of data behind a figure that still travel with the page
-NUMBER = re.compile(r"(?:[\d\s.,:%()\[\]/*+\-−–—±<>≤≥×]|to|of|e|x)*")
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,6 @@ class Figure:
     caption: str
     file: Path  # png or svg
     data: Path | None = None
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of text under columns; the first column names the row."""
-
-    title: str
-    caption: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -162,12 +152,7 @@ def _section(key: str, section: Section) -> str:
 
 
 def _table(table: Table) -> str:
-    width = len(table.columns)
-    for row in table.rows:
-        if len(row) != width:
-            raise DjepaError(f"Table '{table.title}' has {width} columns and a row of {len(row)}.")
-    numeric = [i > 0 and all(NUMBER.fullmatch(row[i]) for row in table.rows) for i in range(width)]
-    kinds = [' class="n"' if n else "" for n in numeric]
+    kinds = [' class="n"' if right else "" for right in numeric(table)]
     head = "".join(
         f'<th scope="col"{kind}>{inline(name)}</th>'
         for name, kind in zip(table.columns, kinds, strict=True)
@@ -178,7 +163,7 @@ def _table(table: Table) -> str:
         rest = "".join(f"<td{kind}>{inline(cell)}</td>" for cell, kind in cells)
         body.append(f'<tr><th scope="row">{inline(first)}</th>{rest}</tr>')
     return (
-        f'<figure class="table"><figcaption><b>{inline(table.title)}</b> {inline(table.caption)}'
+        f'<figure class="table"><figcaption><b>{inline(table.title)}</b> {inline(table.note)}'
         f'</figcaption><div class="scroll" tabindex="0" role="region" '
         f'aria-label="{html.escape(table.title)}"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(body)}</tbody></table></div></figure>"

@@ -29,7 +29,7 @@ ANGLE_SCALE = 50.0  # px per unit of (cos, sin): about the reach of a block, so 
 DENSITY_ACTIONS, DENSITY_OUTCOMES = "density on actions", "density on outcomes"
 ENDPOINT, RANDOM, ORACLE = "pusher endpoint", "random choice", "oracle"
 SMALLEST = "smallest ID"
-COLOURS = {  # Okabe and Ito: told apart with any colour vision
+COLOURS = {  # Okabe and Ito: different for any colour vision
     RANDOM: "#56B4E9",
     DENSITY_ACTIONS: "#E69F00",
     DENSITY_OUTCOMES: "#D55E00",

@@ -1,4 +1,4 @@
-"""One look for all figures: colours that any eye can tell apart, little ink, the same bytes again.
+"""One look for all figures: colours that differ for any colour vision, the same bytes again.
 
 Every figure is written three times: PNG, SVG, and the numbers it shows as CSV.
 """
@@ -25,15 +25,16 @@ SOFT, LINE, PALE = "#6C727A", "#E4E5E7", "#C9CDD2"
 CYCLE = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)
 MARKERS = ("o", "s", "D", "^", "v", "P", "X")
 OWN = {  # a method looks the same in every figure
-    "lewm": BLUE,
-    "tdjepa": ORANGE,
-    "jepawm": GREEN,
-    "dinowm": PURPLE,
+    "LeWM": BLUE,
+    "TD-JEPA": ORANGE,
+    "JEPA-WM": GREEN,
+    "DINO-WM": PURPLE,
     "D-JEPA": VERMILION,
-    "fusion, four": INK,
-    "relational": SKY,
+    "fusion of four models": INK,
+    "D-JEPA, as published": SKY,
 }
-OURS, YARDSTICKS = "D-JEPA", ("oracle", "random")  # the one that stands out, those that recede
+OURS = ("D-JEPA", "D-JEPA, lifted")  # those that stand out
+BOUNDS = ("best candidate", "random candidate")  # those that recede
 COLUMN, PAGE = 3.4, 6.8  # inches: one column of a two-column page, and its whole width
 DPI = 200
 RC = {
@@ -111,7 +112,7 @@ def looks(names: Iterable[str]) -> dict[str, dict[str, str]]:
     listed = list(names)
     if not listed:
         raise DjepaError("A figure needs something to show.")
-    own = {name: OWN[_short(name)] for name in listed if _short(name) in OWN}
+    own = {name: OWN[name] for name in listed if name in OWN}
     free = [colour for colour in CYCLE if colour not in own.values()] or list(CYCLE)
     others = [name for name in listed if name not in own]
     own |= {name: free[i % len(free)] for i, name in enumerate(others)}
@@ -122,10 +123,10 @@ def looks(names: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def bar_colour(name: str) -> str:
-    """Bars are told apart by their labels: ours stands out, yardsticks recede, others are even."""
-    if name.startswith(OURS):
+    """Labels name the bars: ours stands out, bounds recede, the others are alike."""
+    if name in OURS:
         return VERMILION
-    return PALE if name in YARDSTICKS else SKY
+    return PALE if name in BOUNDS else SKY
 
 
 def legend_beneath(figure: Any, axes: Any, columns: int = 4) -> None:
@@ -150,13 +151,14 @@ def mean_of(values: npt.ArrayLike) -> tuple[float, float, float, int]:
     return float(many.mean()), *bootstrap(many), many.size
 
 
+def signed(value: float, digits: int = 0) -> str:
+    """With its sign, unless it rounds to zero."""
+    text = f"{value:+.{digits}f}"
+    return (text if float(text) else text[1:]).replace("-", "−")
+
+
 def log_ticks(axes: Any, sizes: Sequence[int]) -> None:
     """A logarithmic axis with a tick at each of these and nowhere else."""
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(sizes), [str(size) for size in sizes])
     axes.set_xticks([], minor=True)
-
-
-def _short(name: str) -> str:
-    """`native lewm` and `lewm` look alike."""
-    return name.removeprefix("native ")

@@ -81,7 +81,7 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def to_markdown(table: Table) -> str:
     """Title in bold, the table, the note beneath."""
-    right = _right(table)
+    right = numeric(table)
     rule = ["--:" if flush else "---" for flush in right]
     lines = [[_md(cell) for cell in table.columns], rule]
     lines += [[_md(cell) for cell in row] for row in _printed(table)]
@@ -92,7 +92,7 @@ def to_markdown(table: Table) -> str:
 
 def to_latex(table: Table) -> str:
     """A float for booktabs, labelled tab:<name>; a rule where the first cell changes."""
-    flush = "".join("r" if right else "l" for right in _right(table))
+    flush = "".join("r" if right else "l" for right in numeric(table))
     lines = [
         r"\begin{table}[t]",
         r"\centering\small",
@@ -147,8 +147,8 @@ def _printed(table: Table) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def _right(table: Table) -> list[bool]:
-    """Columns of numbers are set flush right; the first never."""
+def numeric(table: Table) -> list[bool]:
+    """Which columns hold numbers and are set flush right; the first never."""
     columns = list(zip(*table.rows, strict=True)) or [() for _ in table.columns]
     return [
         i > 0 and any(cells) and all(_NUMBER.match(cell) for cell in cells if cell)

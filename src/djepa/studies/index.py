@@ -1,109 +1,80 @@
 """The studies there are, and one page over all that were run."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from djepa.evaluate.rows import Row, successes
-from djepa.report.cases import ALL, pair_of
+from djepa.align.registry import label
+from djepa.errors import unknown_name
+from djepa.evaluate.rows import successes
 from djepa.report.page import Page, Section, write_page
-from djepa.report.page import Table as Shown
+from djepa.report.results import pair_of
 from djepa.report.tables import Table
-from djepa.studies.case_pages import rows_in
-from djepa.studies.case_pages import verdict as judged
+from djepa.studies.results import Results, load_results, verdict
 
 if TYPE_CHECKING:
-    from djepa.studies.cases import Design
+    from djepa.studies.design import Design
 
-
-def _design(module: str, name: str) -> Callable[[], "Design"]:
-    """Imported when it is asked for."""
-
-    def find() -> "Design":
-        found: Design = getattr(import_module(f"djepa.studies.{module}"), name)
-        return found
-
-    return find
-
-
-DESIGNS = {
-    "reacher": _design("reacher", "REACHER"),
-    "granular": _design("granular", "GRANULAR"),
-    "shapes": _design("shifts", "SHAPES"),
-    "appearance": _design("shifts", "APPEARANCE"),
+STUDIES = {  # name -> module; the design has its name in capitals
+    "pusht": "pusht",
+    "reacher": "reacher",
+    "granular": "granular",
+    "shapes": "shifts",
+    "appearance": "shifts",
 }
-MIXED = ("fusion", "consensus + fusion")  # in the order in which every recipe has them
-COLUMNS = ("native", *MIXED, "relational", "D-JEPA", "oracle")
+
+
+def get_design(name: str) -> "Design":
+    """The design of that name, imported when it is asked for."""
+    if name not in STUDIES:
+        raise unknown_name("study", name, STUDIES)
+    found: Design = getattr(import_module(f"djepa.studies.{STUDIES[name]}"), name.upper())
+    return found
 
 
 def write_index(out: Path) -> Path:
     """A page that says what every study in the folder found, and where its own page is."""
-    sections = []
-    for name in ("pusht", *DESIGNS):
-        folder = out / name
-        if not (folder / "report.html").exists():
-            continue
-        preset = json.loads((folder / "study.json").read_text())["preset"]
-        title, lines = _found(name, folder)
-        where = f"Preset {preset}: [tables, figures and all numbers]({name}/report.html)."
-        sections.append(Section(f"{name}: {title}", (*lines, where)))
-    others = {name: out / name for name in DESIGNS if (out / name / "report.html").exists()}
-    if others:
-        t = across_studies(others)
-        shown = Shown(t.title, t.note, t.columns, t.rows)
-        sections.insert(0, Section("At a glance", (), (shown,)))
+    found = {n: load_results(out / n) for n in STUDIES if (out / n / "report.html").exists()}
+    sections = [Section("At a glance", (), (across_studies(found),))] if found else []
+    for name, results in found.items():
+        where = f"Preset {results.about['preset']}: [tables and figures]({name}/report.html)."
+        sections.append(Section(f"{name}: {results.design.title}", (*verdict(results), where)))
     page = Page(
         title="All studies",
-        subtitle="What alignment gains in each world, with its interval.",
+        subtitle="What alignment gains in each world, with its 95 % interval.",
         sections=tuple(sections),
         footer="djepa study all",
     )
     return write_page(out / "index.html", page)
 
 
-def across_studies(folders: Mapping[str, Path]) -> Table:
-    """What the methods reach in every study, cases that count together as one."""
+def across_studies(found: Mapping[str, Results]) -> Table:
+    """What the main methods reach in every study, cases of one group counted together."""
     lines = []
-    for name, folder in folders.items():
-        design = DESIGNS[name]()
-        rows = rows_in(folder, [case.name for case in design.cases("confirmation", 1000, 0)])
-        roles = dict(zip(MIXED, design.recipe.mixtures, strict=True))
-        roles |= {"native": next(iter(design.natives)), "relational": "relational"}
-        roles |= {"D-JEPA": design.ours, "oracle": "oracle"}
-        for unit, cases in design.units().items():
-            if solved := [successes(rows[case]) for case in cases if case in rows]:
-                hits = {role: np.concatenate([of[m] for of in solved]) for role, m in roles.items()}
-                cells = [f"{100 * hits[role].mean():.1f}" for role in COLUMNS]
-                some = {case: rows[case] for case in cases if case in rows}
-                cells += [_gain(design, some, roles[role]) for role in MIXED]
-                lines.append((name, unit, str(len(hits["oracle"])), *cells))
-    columns = ("study", "case", "starts", *COLUMNS, *(f"over {role}" for role in MIXED))
+    for name, results in found.items():
+        d, rows = results.design, results.rows
+        for unit, cases in d.units().items():
+            some = {case: rows[case] for case in cases if case in rows}
+            solved = [successes(of) for of in some.values()]
+            if not solved:
+                continue
+            shown = (*d.primary, d.published, d.ours, "oracle")
+            hits = {m: np.concatenate([of[m] for of in solved]) for m in shown}
+            cells = [f"{100 * hits[m].mean():.1f}" for m in shown]
+            for other in d.primary[1:]:
+                p = pair_of(some, d.ours, other, d.clustered)
+                assert p is not None  # every study runs both
+                low, high = (100 * end for end in p.difference_interval)
+                cells.append(f"{100 * p.difference:+.1f} ({low:+.1f} to {high:+.1f})")
+            lines.append((name, unit, str(len(hits["oracle"])), *cells))
+    mixed = ("fusion", "fusion + pool density")
+    methods = ("best geometry", *mixed, label("relational"), label("D-JEPA"), label("oracle"))
+    columns = ("study", "case", "starts", *methods, *(f"gain over {name}" for name in mixed))
     note = (
-        "Success, %; native: the first geometry's own choice. Last, what D-JEPA gains: points, "
-        "with 95 % intervals from resampling whole starts."
+        "Success, %. Each study declares its best geometry beforehand. The gains are those of "
+        "D-JEPA: points, with 95 % intervals from resampling whole starts."
     )
-    return Table("studies", "What methods reach", columns, tuple(lines), note)
-
-
-def _gain(design: "Design", rows: Mapping[str, Sequence[Row]], other: str) -> str:
-    """Ours over another method, of the cases together."""
-    p = pair_of(rows, design.ours, other, ALL, design.clustered)
-    assert p is not None  # every study runs both
-    low, high = (100 * end for end in p.difference_interval)
-    return f"{100 * p.difference:+.1f} ({low:+.1f} to {high:+.1f})"
-
-
-def _found(name: str, folder: Path) -> tuple[str, Sequence[str]]:
-    """Title and verdict of one study."""
-    if name == "pusht":
-        from djepa.studies.pages import verdict
-        from djepa.studies.write import Results
-
-        return "Does alignment choose better?", verdict(Results(folder))
-    design = DESIGNS[name]()
-    cases = [case.name for case in design.cases("confirmation", 1000, 0)]
-    return design.title, judged(design, rows_in(folder, cases))
+    return Table("studies", "Success in every study", columns, tuple(lines), note)

@@ -1,128 +1,77 @@
-"""The populations of a push study: collected, predicted, loaded.
+"""Populations of a study: their evidence, their outcomes, and which starts are eligible.
 
 Legend: N starts, K candidates.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 
-from djepa.align.dynamics import fine_tune, realised
-from djepa.align.methods import PLASTIC, TUNED, Population
+from djepa.align.methods import Population
 from djepa.align.outcomes import Outcomes
-from djepa.align.plastic import Patch, apply_patch, load_patch, save_patch
-from djepa.align.plastic_fit import Checkpoint, Encoded, PlasticConfig, fit_patch
-from djepa.align.presets import FOUR, PAIR
-from djepa.bank.collect import collect
 from djepa.bank.read import Bank
-from djepa.bank.schema import sha256
 from djepa.evidence.evidence import Evidence
-from djepa.models.lewm import LeWM
-from djepa.models.predictions import predict_bank
-from djepa.models.weights import load_geometry, weights_hash
-from djepa.rollout.engine import Engine
-from djepa.rollout.execute import CollectConfig
+from djepa.evidence.ranks import strict_ranks
+from djepa.models.predictions import read_predictions
+from djepa.seeds import generator
 
-PROFILES = {"reference": "reference-control", "decoy": "decoy", "planner": "planner"}
-RATES = (2e-6, 2e-5)  # of both kinds of patches; the first is published
-ADAPTED = {PLASTIC: "plasticity", TUNED: "fine-tuned"}
-Say = Callable[[str], None]
+BOUNDARY = "push-boundary.v1"
+SHORTLIST, GAP = 16, 0.25  # of that rule
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where things of one study are made."""
-
-    out: Path
-    engine: Engine
-    device: str = "cpu"
-    seed: int = 0
-
-    def bank(self, pools: str, population: str) -> Path:
-        """Folder of a bank."""
-        return self.out / "banks" / pools / population
-
-    def fits(self, pools: str) -> Path:
-        """Folder of what was fitted on these pools."""
-        return self.out / "fits" / pools
+def has_both(test: Population) -> list[bool]:
+    """Which starts have a success and a failure: on the others no decision matters."""
+    found: list[bool] = test.outcomes.mixed.tolist()
+    return found
 
 
-def gather(place: Place, pools: str, population: str, starts: int) -> Bank:
-    """Draw, propose, execute: a bank of so many starts of a split of its own."""
-    from djepa.models.planner_pool import CEMProposer
+def near_boundary(test: Population, geometry: str = "tdjepa") -> list[bool]:
+    """The rule `push-boundary.v1`: decisions that depend on a small difference of predicted cost.
 
-    searched = pools == "planner"
-    proposer = CEMProposer("tdjepa", device=place.device) if searched else None
-    config = CollectConfig(
-        profile=PROFILES[pools],
-        split=f"pusht-{population}",
-        starts=starts,
-        seed=place.seed,
-        block=16 if place.device == "cpu" else 64,  # a block is a batch, too
+    The start has a success and a failure among the 16 candidates with the lowest TD-JEPA cost, and
+    its distances d = √cost of the best success and the best failure differ by at most a quarter:
+    |d_s - d_f| / (d_s + d_f) ≤ 0.25. It uses outcomes, so it filters populations, never decisions.
+    """
+    e, success = test.evidence, test.outcomes.success
+    cost = e.costs[..., e.names.index(geometry)]
+    short = strict_ranks(cost, e.ids) < SHORTLIST
+    both = (success & short).any(1) & (~success & short).any(1)
+    distance = cost.clamp(min=0).sqrt()
+    good = distance.masked_fill(~success, torch.inf).amin(1)
+    bad = distance.masked_fill(success, torch.inf).amin(1)
+    gap = ((good - bad).abs() / (good + bad)).nan_to_num(0.0)  # both at the goal: no difference
+    found: list[bool] = (both & (gap <= GAP)).tolist()
+    return found
+
+
+def thinned(outcomes: Outcomes, few: int) -> Outcomes:
+    """Only so many candidates of a start count as executed: those that a hash of it draws."""
+    observed = torch.zeros_like(outcomes.observed)
+    K = observed.shape[1]
+    for row, name in enumerate(outcomes.identities):
+        drawn = generator("sparse", name.split("@")[0]).permutation(K)[:few]
+        observed[row, torch.from_numpy(drawn)] = True
+    return replace(outcomes, observed=observed & outcomes.observed)
+
+
+def evidence_from(
+    bank: Bank, columns: Mapping[str, tuple[str, str]], dense: Mapping[str, str]
+) -> Evidence:
+    """Columns name -> (stored evidence, part of its cost or ""); dense name -> stored evidence."""
+    stored = {of: read_predictions(bank, of) for of in {of for of, _ in columns.values()}}
+    costs = {name: stored[of].parts[part] if part else stored[of].cost
+             for name, (of, part) in columns.items()}  # fmt: skip
+    ends, goals = {}, {}
+    for name, of in dense.items():
+        futures = stored[of].futures
+        assert futures is not None  # the study had them stored
+        ends[name], goals[name] = futures[:, :, -1], stored[of].goal
+    found = Evidence.from_arrays(
+        start_ids=[bytes(row).hex() for row in bank.decisions.identities],
+        candidate_ids=bank.decisions.candidate_ids,
+        costs=costs,
+        latents=ends,
+        goals=goals,
     )
-    return collect(place.bank(pools, population), config, place.engine, proposer)
-
-
-def foresee(place: Place, bank: Bank, names: Sequence[str] = FOUR) -> None:
-    """Evidence of shipped geometries, beside the bank."""
-    for name in names:
-        model = load_geometry(name, place.device)
-        predict_bank(bank, model, weights_hash(name), place.device)
-
-
-def foresee_adapted(place: Place, bank: Bank, pools: str) -> None:
-    """Evidence of TD-JEPA with the end of its predictor replaced, where patches are."""
-    for name, label in ADAPTED.items():
-        folder = place.fits(pools) / label
-        if (folder / "manifest.json").exists():
-            model = apply_patch(_predictor(place), load_patch(folder))
-            model.name = name
-            mark = sha256((folder / "manifest.json").read_bytes())
-            predict_bank(bank, model, mark, place.device)
-
-
-def fit_adapted(place: Place, pools: str, bank: Bank, sizes: tuple[int, int], say: Say) -> None:
-    """Patches of TD-JEPA from the first starts of a bank: by decisions, and by dynamics alone."""
-    model = _predictor(place)
-    first = list(range(sizes[0]))
-    then = list(range(sizes[0], sum(sizes)))
-    parts = [Encoded.from_bank(model, bank, rows, place.device) for rows in (first, then)]
-    outcomes = Outcomes.from_bank(bank)
-
-    def report(checkpoint: Checkpoint) -> None:
-        if checkpoint.update % 200 == 0:
-            say(f"  {checkpoint}")
-
-    def keep(label: str, make: Callable[[], Patch]) -> None:
-        if not (place.fits(pools) / label / "manifest.json").exists():
-            save_patch(make(), place.fits(pools) / label)
-
-    def by_decisions() -> Patch:
-        given = [outcomes.rows(torch.tensor(rows)).to(place.device) for rows in (first, then)]
-        config = PlasticConfig(rates=RATES)
-        return fit_patch(model, (parts[0], given[0]), (parts[1], given[1]), config, report=report)
-
-    def by_dynamics() -> Patch:
-        aims = [realised(model, bank, rows, place.device) for rows in (first, then)]
-        config = PlasticConfig(rates=RATES)
-        return fine_tune(model, (parts[0], aims[0]), (parts[1], aims[1]), config, report)
-
-    keep("plasticity", by_decisions)
-    keep("fine-tuned", by_dynamics)
-
-
-def load(place: Place, bank: Bank, starts: int | None = None) -> Population:
-    """Evidence of every geometry that was predicted, and outcomes; of the first so many starts."""
-    extra = [name for name in ADAPTED if (bank.path / "evidence" / name / "manifest.json").exists()]
-    dense = (*PAIR, *(name for name in extra if name == PLASTIC))
-    evidence = Evidence.from_bank(bank, (*FOUR, *extra), dense)
-    whole = Population(evidence, Outcomes.from_bank(bank))
-    return (whole if starts is None else whole.rows(torch.arange(starts))).to(place.device)
-
-
-def _predictor(place: Place) -> LeWM:
-    model = load_geometry("tdjepa", place.device)
-    assert isinstance(model, LeWM)
-    return model
+    return replace(found, weights={name: stored[of].weights for name, (of, _) in columns.items()})

@@ -1,269 +1,202 @@
-"""The PushT study: which populations, pools, methods and measures, as a list of stages.
+"""The PushT study: four world models on three kinds of pools.
 
-FOLDER/
-  study.json           what it is; another study's folder is refused
-  banks/POOLS/...      fit, confirmation, and where there are such, audit and development starts
-  fits/POOLS/...       fusions, alignments, patches
-  rows/POOLS.csv.gz    one row per method and start; the tables are made from these alone
-  audit.json deployment.json budget/ lifting/ learning/ inspector/   per kind of pools
-  tables/ figures/ report.html
+    relational, composition   the published operator over two models, with predictive plasticity
+    D-JEPA                    likelihood mixture of four models and pool density, careful gate
+
+The preset `quick` takes fitted methods from the package and fits one alignment in the run.
 """
 
-import shutil
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from djepa.align.methods import Population, aligned, fit_aligned
+from djepa.align.dynamics import fine_tune, realised
+from djepa.align.methods import PLASTIC, TUNED
 from djepa.align.outcomes import Outcomes
+from djepa.align.plastic import Patch, apply_patch, load_patch, save_patch
+from djepa.align.plastic_fit import Checkpoint, Encoded, PlasticConfig, fit_patch
 from djepa.align.presets import FOUR, PAIR, SUITE
-from djepa.align.store import alignment_hash, load_alignment, save_alignment
-from djepa.align.suite import Suite, fit_suite, load_suite, unseen
-from djepa.audit.bank import audit_bank
+from djepa.align.store import alignment_hash
+from djepa.align.suite import MIXTURES, Recipe
 from djepa.bank.read import Bank
-from djepa.bank.schema import encode, sha256
-from djepa.errors import DjepaError, unknown_name
-from djepa.evaluate.rows import write_rows
 from djepa.evidence.evidence import Evidence
-from djepa.files import to_json, write_atomically
-from djepa.rollout.engine import Engine
-from djepa.studies.decisions import decide_all, eligible, rows_of, yardsticks
-from djepa.studies.deployment import deployment
-from djepa.studies.inspection import inspection
-from djepa.studies.measures import SEEDS, budgets, learning_curve, lifting
-from djepa.studies.populations import (
-    ADAPTED,
-    Place,
-    fit_adapted,
-    foresee,
-    foresee_adapted,
-    gather,
-    load,
-)
-from djepa.studies.stages import Say, Stage
+from djepa.models.lewm import LeWM
+from djepa.models.planner_pool import CEMProposer
+from djepa.models.predictions import predict_bank
+from djepa.models.weights import load_geometry
+from djepa.rollout.execute import CollectConfig
+from djepa.studies.design import ROLES, Case, Design, Place, Sizes
+from djepa.studies.measures.audit import audit
+from djepa.studies.measures.budget import budget
+from djepa.studies.measures.decisions import films, inspector
+from djepa.studies.measures.deployment import deployment
+from djepa.studies.measures.learning import learning
+from djepa.studies.measures.lifting import lifting
+from djepa.studies.populations import BOUNDARY, near_boundary
+from djepa.studies.stages import Say
+from djepa.studies.study import Study
 
 SHIPPED = Path(__file__).parent.parent / "suites" / "pusht"
-HERE = "relational, fitted here"
-POOLS = ("reference", "decoy", "planner")
-BUDGETED = ("native lewm", "native tdjepa", "fusion, two", "relational", "fusion, four", "D-JEPA")
-LIFTED = ("relational", "D-JEPA")
-LEFT = {"rows": ".csv.gz", "learning": ".json"}  # by stages for kinds of pools, as their last file
+OURS, FUSION, CONTROL = "D-JEPA", "fusion, four", "consensus + fusion, four"
+PROFILES = {"reference": "reference-control", "decoy": "decoy", "planner": "planner"}
+RATES = (2e-6, 2e-5)  # of both kinds of patches; the first is published
+ADAPTED = {"plasticity": PLASTIC, "fine-tuned": TUNED}
+HERE = {"relational, fitted here": SUITE["relational"]}
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How many starts; every population has identities of its own."""
-
-    fit: int  # relations
-    calibration: int
-    plastic: tuple[int, int]  # fitting and calibration starts of patches, of the same bank; or 0
-    audit: int
-    confirmation: int
-    searched: int  # confirmation starts of planner pools, each of which costs a search
-    curve: tuple[int, ...] = ()  # fitting starts of the learning curve
-    repeats: int = 10  # of every latency
-    shipped: bool = False  # take what comes with the package instead of fitting
-
-
-PRESETS = {
-    "quick": Sizes(96, 32, (0, 0), 48, 64, 48, repeats=3, shipped=True),
-    "paper": Sizes(448, 64, (384, 128), 96, 512, 256),
-    "large": Sizes(4096, 512, (384, 128), 512, 2048, 2048, (448, 1024, 2048, 4096)),
-}
-
-
-@dataclass(frozen=True)
-class Study:
-    """One run of it."""
-
-    place: Place
-    sizes: Sizes
-    pools: tuple[str, ...] = POOLS
-
-    def stages(self) -> list[Stage]:
-        """In order; each needs only files of those before it."""
-        out = self.place.out
-        each = [
-            (f"collect {p}", out / "banks" / p / "collected.json", self._collect, p)
-            for p in self.pools
-        ]
-        each += [
-            (f"predict {p}", out / "banks" / p / "predicted.json", self._predict, p)
-            for p in self.pools
-        ]
-        fit = self._take if self.sizes.shipped else self._fit
-        each += [(f"fit {p}", out / "fits" / p / "fitted.json", fit, p) for p in self.pools]
-        each += [(f"decide {p}", out / "rows" / f"{p}.csv.gz", self._decide, p) for p in self.pools]
-        found = [Stage(name, makes, _bound(run, p)) for name, makes, run, p in each]
-        if "reference" in self.pools:
-            found.append(Stage("audit", out / "audit.json", self._audit))
-        if self.sizes.curve:
-            found += [
-                Stage(f"learn {p}", out / "learning" / f"{p}.json", _bound(self._curve, p))
-                for p in self.pools
-            ]
-        return found
-
-    def writing(self) -> list[Stage]:
-        """What is made of the files that the others leave; anew when there are newer ones."""
-        from djepa.studies.draw import draw_figures
-        from djepa.studies.pages import write_report
-        from djepa.studies.write import Results, write_tables
-
-        results = Results(out := self.place.out)
-        kept = [out / part / f"{p}{end}" for part, end in LEFT.items() for p in POOLS]
-        left, drawn = (*kept, out / "audit.json"), out / "figures" / "README.md"
-        return [
-            Stage("tables", out / "tables" / "README.md", lambda say: write_tables(results), left),
-            Stage("figures", drawn, lambda say: draw_figures(results, say), left),
-            Stage("page", out / "report.html", lambda say: write_report(results), (*left, drawn)),
-        ]
-
-    def populations(self, pools: str) -> dict[str, int]:
-        """Name -> starts, of one kind of pools."""
-        s = self.sizes
-        confirmation = s.searched if pools == "planner" else s.confirmation
-        found = {"fit": max(s.fit + s.calibration, sum(s.plastic)), "confirmation": confirmation}
-        if pools == "reference":
-            found["audit"] = s.audit
-        if s.shipped and pools != "reference":
-            del found["fit"]
-        return found
-
-    def bank(self, pools: str, population: str) -> Bank:
-        """One of the banks."""
-        return Bank(self.place.bank(pools, population))
-
-    def suite(self, pools: str) -> Suite:
-        """What was fitted."""
-        return load_suite(self.place.fits(pools))
-
-    def _collect(self, pools: str, say: Say) -> None:
-        hashes = {}
-        for name, starts in self.populations(pools).items():
-            say(f"  {starts} starts, {name}")
-            hashes[name] = gather(self.place, pools, name, starts).hash
-        _keep(self.place.out / "banks" / pools / "collected.json", hashes)
-
-    def _predict(self, pools: str, say: Say) -> None:
-        for name in self.populations(pools):
-            say(f"  {name}")
-            few = self.sizes.shipped and name == "fit"
-            foresee(self.place, self.bank(pools, name), PAIR if few else FOUR)
-        _keep(self.place.out / "banks" / pools / "predicted.json", {"geometries": FOUR})
-
-    def _fit(self, pools: str, say: Say) -> None:
-        bank, s = self.bank(pools, "fit"), self.sizes
-        if sum(s.plastic):
-            say("  patches of TD-JEPA: by decisions, by dynamics alone")
-            fit_adapted(self.place, pools, bank, s.plastic, say)
-            foresee_adapted(self.place, bank, pools)
-        fit, calibration = self._parts(load(self.place, bank, s.fit + s.calibration))
-        card = {"bank": bank.hash, "fit": s.fit, "calibration": s.calibration, "pools": pools}
-        fit_suite(
-            self.place.fits(pools), fit, calibration, card, lambda line: say(f"  fitting {line}")
+def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
+    """Relations are fitted and calibrated on the first starts of one bank, patches too."""
+    if role == "audit" and not sizes.audit:
+        return []
+    fitted = role in ROLES[:2]
+    ends = {"fit": (0, sizes.fit), "calibration": (sizes.fit, sizes.fit + sizes.calibration)}
+    counts = {"confirmation": sizes.confirmation, "audit": sizes.audit}
+    found = []
+    for pools, profile in PROFILES.items():
+        if ((fitted and sizes.shipped) or role == "audit") and pools != "reference":
+            continue
+        starts = counts.get(role, max(sizes.fit + sizes.calibration, sum(sizes.plastic)))
+        if role == "confirmation" and pools == "planner":
+            starts = sizes.searched
+        bank = CollectConfig(
+            profile=profile,
+            split=f"pusht-{'fit' if fitted else role}",
+            starts=starts,
+            seed=place.seed,
+            block=16 if place.device == "cpu" else 64,  # a block is a batch, too
         )
-        _keep(self.place.fits(pools) / "fitted.json", card)
-
-    def _take(self, pools: str, say: Say) -> None:
-        """What comes with the package; and one alignment fitted here, to see it happen."""
-        target = self.place.fits(pools)
-        say("  fusions and alignments that come with the package")
-        shutil.copytree(SHIPPED / pools, target, dirs_exist_ok=True)
-        if pools == "reference" and not (target / HERE / "manifest.json").exists():
-            bank, s = self.bank(pools, "fit"), self.sizes
-            evidence = Evidence.from_bank(bank, PAIR, PAIR)
-            whole = Population(evidence, Outcomes.from_bank(bank)).to(self.place.device)
-            say(f"  the published operator, on {s.fit} starts of this run")
-            alignment = fit_aligned(SUITE["relational"], *self._parts(whole))
-            save_alignment(alignment, target / HERE, {"bank": bank.hash})
-        _keep(target / "fitted.json", {"shipped": True})
-
-    def _parts(self, whole: Population) -> tuple[Population, Population]:
-        """The fitting and the calibration starts of relations."""
-        s, device = self.sizes, whole.evidence.ids.device
-        first = torch.arange(s.fit, device=device)
-        then = torch.arange(s.fit, s.fit + s.calibration, device=device)
-        return whole.rows(first), whole.rows(then)
-
-    def _decide(self, pools: str, say: Say) -> None:
-        bank = self.bank(pools, "confirmation")
-        foresee_adapted(self.place, bank, pools)
-        test, suite = load(self.place, bank), self.suite(pools)
-        unseen(self.place.fits(pools), test.evidence)
-        methods = suite.choosers(test.evidence.names)
-        hashes = suite.hashes | self._patches(pools)
-        if (own := self.place.fits(pools) / HERE).exists():
-            methods[HERE], hashes[HERE] = aligned(load_alignment(own)), alignment_hash(own)
-        choices = decide_all(methods, test)
-        out = self.place.out
-        say("  budgets")
-        some = {name: methods[name] for name in BUDGETED if name in methods}
-        _keep(out / "budget" / f"{pools}.json", budgets(some, test, SEEDS))
-        say("  lifting, latency, inspection")
-        lifted = {}
-        for name in LIFTED:
-            lifted[name], drawn = lifting(choices[name], test.evidence, bank)
-        _keep(out / "lifting" / f"{pools}.json", lifted)
-        write_atomically(out / "lifting" / f"{pools}.safetensors", encode(drawn))
-        if pools == "reference":
-            _keep(out / "deployment.json", deployment(self.place, suite, bank, self.sizes.repeats))
-        rulers = yardsticks(bank, test, self.place.device)
-        matters = eligible(test).cpu().numpy()
-        _keep(out / "inspector" / f"{pools}.json", inspection(bank, test, choices, matters, pools))
-        write_rows(
-            out / "rows" / f"{pools}.csv.gz",
-            rows_of({**choices, **rulers}, test, bank, pools, hashes),
-        )
-
-    def _patches(self, pools: str) -> dict[str, str]:
-        """Hashes of what stands in for the end of TD-JEPA's predictor, by method."""
-        files = {
-            label: self.place.fits(pools) / label / "manifest.json" for label in ADAPTED.values()
-        }
-        return {name: sha256(file.read_bytes()) for name, file in files.items() if file.exists()}
-
-    def _audit(self, say: Say) -> None:
-        bank = self.bank("reference", "audit")
-        found = [audit_bank(bank, name, self.place.device).as_dict(each=True) for name in FOUR]
-        _keep(self.place.out / "audit.json", found)
-
-    def _curve(self, pools: str, say: Say) -> None:
-        starts = self.sizes.fit + self.sizes.calibration
-        fit, calibration = self._parts(load(self.place, self.bank(pools, "fit"), starts))
-        test = load(self.place, self.bank(pools, "confirmation"))
-        found = learning_curve(fit, calibration, test, self.sizes.curve, say)
-        _keep(self.place.out / "learning" / f"{pools}.json", found)
+        part = ends.get(role)
+        found.append(Case(pools, bank, group=pools, part=part, proposer=_search.get(pools)))
+    return found
 
 
-def new_study(
-    out: Path, preset: str, engine: Engine, device: str, seed: int, pools: tuple[str, ...] = POOLS
-) -> Study:
-    """A study of a preset, its folder claimed."""
-    from djepa.studies.stages import claim
-
-    if preset not in PRESETS:
-        raise unknown_name("preset", preset, PRESETS)
-    for name in pools:
-        if name not in POOLS:
-            raise unknown_name("pools", name, POOLS)
-        if PRESETS[preset].shipped and not (SHIPPED / name).is_dir():
-            raise DjepaError(
-                f"This version ships nothing fitted on {name} pools, which preset '{preset}' "
-                "needs. Fit here: --preset paper."
-            )
-    sizes = PRESETS[preset]
-    claim(out, {"study": "pusht", "preset": preset, "seed": seed, "sizes": asdict(sizes)})
-    return Study(Place(out, engine, device, seed), sizes, pools)
+_search = {"planner": lambda device: CEMProposer("tdjepa", device=device)}
 
 
-def _bound(run: Callable[[str, Say], None], pools: str) -> Callable[[Say], None]:
-    return lambda say: run(pools, say)
+def _evidence(bank: Bank, look: str) -> Evidence:
+    """Of every geometry that was predicted."""
+    known = (*FOUR, PLASTIC, TUNED)
+    found = [n for n in known if (bank.path / "evidence" / n / "manifest.json").exists()]
+    return Evidence.from_bank(bank, found, [n for n in (*PAIR, PLASTIC) if n in found])
 
 
-def _keep(path: Path, value: Any) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, to_json(value).encode())
+def _adapt(study: Study, group: str, say: Say) -> None:
+    """TD-JEPA with the end of its predictor adapted by decisions, and by dynamics alone."""
+    if not sum(study.sizes.plastic):
+        return
+    bank = study.bank(study.cases("fit", group)[0])
+    fit_patches(study.place, group, bank, study.sizes.plastic, say)
+    for label, name in ADAPTED.items():
+        folder = study.place.own(group, label)
+        model = apply_patch(_predictor(study.place), load_patch(folder))
+        model.name = name
+        for role in ("fit", "confirmation"):
+            of = study.bank(study.cases(role, group)[0])
+            predict_bank(of, model, alignment_hash(folder), study.place.device)
+
+
+def fit_patches(place: Place, group: str, bank: Bank, sizes: tuple[int, int], say: Say) -> None:
+    """Fit and save whatever patch is not there, on the first starts of a bank."""
+    model, outcomes = _predictor(place), Outcomes.from_bank(bank)
+    rows = [list(range(sizes[0])), list(range(sizes[0], sum(sizes)))]
+    fit, calibration = (Encoded.from_bank(model, bank, part, place.device) for part in rows)
+
+    def report(checkpoint: Checkpoint) -> None:
+        if checkpoint.update % 200 == 0:
+            say(f"  {checkpoint}")
+
+    def by_decisions() -> Patch:
+        a, b = (outcomes.rows(torch.tensor(part)).to(place.device) for part in rows)
+        config = PlasticConfig(rates=RATES)
+        return fit_patch(model, (fit, a), (calibration, b), config, report=report)
+
+    def by_dynamics() -> Patch:
+        a, b = (realised(model, bank, part, place.device) for part in rows)
+        return fine_tune(model, (fit, a), (calibration, b), PlasticConfig(rates=RATES), report)
+
+    for label, make in {"plasticity": by_decisions, "fine-tuned": by_dynamics}.items():
+        if not place.made(group, label):
+            say(f"  {label} of TD-JEPA")
+            save_patch(make(), place.own(group, label))
+
+
+def _predictor(place: Place) -> LeWM:
+    model = load_geometry("tdjepa", place.device)
+    assert isinstance(model, LeWM)
+    return model
+
+
+PUSHT = Design(
+    name="pusht",
+    title="Does alignment choose better?",
+    question=(
+        "A latent world model predicts where candidate actions lead, and a planner executes the "
+        "candidate whose predicted end is nearest to the goal. Among the few best candidates that "
+        "distance hardly separates successes from failures. Here every candidate of every start "
+        "was **executed** from the same restored state, so the choice of each method is counted.",
+        "On pools made around a hidden solution, a method that uses neither the goal nor any "
+        "outcome and only takes the candidate in the densest part of the pool does well. So every "
+        "table has three kinds of pools and the control **fusion + pool density**. Only a gain "
+        "over that control, on decoy and planner pools, counts as decision alignment.",
+        "Methods were fitted and calibrated on other starts than those counted here, and no method "
+        "or setting was chosen on these. **Eligible** starts have a success and a failure among "
+        "the 16 candidates with the lowest TD-JEPA cost, at distances that differ by at most a "
+        f"quarter (`{BOUNDARY}`).",
+    ),
+    weights=FOUR,
+    sizes={
+        "quick": Sizes(96, 32, 64, 48, 48, repeats=3, shipped=True),
+        "paper": Sizes(448, 64, 512, 256, 96, (384, 128)),
+        "large": Sizes(4096, 512, 2048, 2048, 512, (384, 128), (448, 1024, 2048, 4096)),
+    },
+    cases=_cases,
+    evidence=_evidence,
+    recipe=Recipe(MIXTURES, SUITE),
+    natives={**{f"native {name}": name for name in FOUR}, **ADAPTED},
+    density=PAIR,
+    fusion=FUSION,
+    control=CONTROL,
+    base="fusion, two",
+    against=("native tdjepa", "native jepawm", "fusion, two", "log costs", "log mixture"),
+    pools={
+        "reference": "perturbations of one hidden solution, as in the paper",
+        "decoy": "perturbations of the solution and of three other recorded drives",
+        "planner": "results of a cross-entropy search under TD-JEPA's cost; no hidden solution",
+    },
+    measures=(
+        audit("reference"),
+        budget(("native lewm", "native tdjepa", "fusion, two", "relational", FUSION, OURS)),
+        learning((FUSION, "pointwise", "relational", OURS)),
+        lifting(("relational", OURS), "tdjepa"),
+        deployment(
+            (("relational", False), ("relational", True), (OURS, True)), "tdjepa", "reference"
+        ),
+        films(("native lewm", "native tdjepa", OURS)),
+        inspector(("native lewm", "native tdjepa", FUSION, "relational", OURS), FUSION, (5, 2, 3)),
+    ),
+    blocks={
+        "Mechanisms": (
+            "native tdjepa",
+            "fine-tuned",
+            "plasticity",
+            "pointwise",
+            "relational",
+            "composition",
+        ),
+        "Predictive sources": ("lewm descriptors", "temporal descriptors", "relational"),
+        "More models": (
+            "native jepawm",
+            "native dinowm",
+            FUSION,
+            "multi-geometry",
+            "log mixture",
+            OURS,
+        ),
+    },
+    eligible=near_boundary,
+    rule=BOUNDARY,
+    realised="lewm",
+    prepare=_adapt,
+    shipped=SHIPPED,
+    here=HERE,
+)

@@ -1,12 +1,13 @@
-"""The Reacher study: two geometries, one of which plans by a learned temporal distance.
+"""The Reacher study: two models, one of which plans by a learned temporal distance.
 
     relational   operator and temporal transport learned together, conservative gate  (§4.3, App. A)
-    D-JEPA       mixture of both costs, density and ranks if folds want them, careful gate
+    D-JEPA       mixture of both costs, density and ranks if folds gain by them, careful gate
 
 The transport moves TD-JEPA's futures along LeWM's by at most ρ = 0.1 a step; the executed choice is
 the operator's. What it moves is measured on the calibration starts.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,136 +33,115 @@ from djepa.lift.temporal import (
 from djepa.lift.temporal_fit import fit_temporal
 from djepa.models.predictions import read_predictions
 from djepa.models.weights import load_geometry
-from djepa.report.shifts import coefficient_map, paired_costs
+from djepa.report.maps import coefficient_map
+from djepa.report.tables import Table
 from djepa.rollout.execute import CollectConfig
-from djepa.studies.case_pages import case_rows, measures
-from djepa.studies.cases import Case, CaseStudy, Design, split_of
+from djepa.studies.design import ROLES, Case, Design, Measure, Place, Sizes, split_of
+from djepa.studies.measures.costs import costs
+from djepa.studies.measures.decisions import films, inspector
+from djepa.studies.results import Results
 from djepa.studies.stages import Say
+from djepa.studies.study import Study
 from djepa.worlds.reacher import TOLERANCE
 
 PAIR = ("lewm", "tdjepa")
 FUSION, CONTROL, OURS = "fusion", "consensus + fusion", "D-JEPA"
 POOLS = {"reference": "reference-control", "decoy": "decoy"}
 RADIUS, BINS = 0.1, 9
-UPDATES = {"quick": 200, "paper": 1500, "large": 1500}
+UPDATES, FEW = 1500, 200  # of operator and transport; where the preset limits updates
 
 
 def _evidence(bank: Bank, look: str) -> Evidence:
     return Evidence.from_bank(bank, PAIR, PAIR)
 
 
-def _cases(role: str, starts: int, seed: int) -> list[Case]:
+def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
+    if role not in ROLES[:3]:
+        return []
+    split, starts = split_of("reacher", role), getattr(sizes, role)
+    bank = CollectConfig("reacher", split=split, starts=starts, seed=place.seed)
     return [
-        Case(
-            name,
-            CollectConfig(
-                "reacher",
-                profile=profile,
-                split=split_of("reacher", role),
-                starts=starts,
-                seed=seed,
-            ),
-            group=name,
-        )
-        for name, profile in POOLS.items()
+        Case(name, replace(bank, profile=profile), group=name) for name, profile in POOLS.items()
     ]
 
 
-def fit_transported(study: CaseStudy, group: str, say: Say) -> TemporalAlignment:
+def fit_transported(study: Study, group: str, say: Say) -> TemporalAlignment:
     """Operator and transport together, on disk once fitted."""
-    folder = study.place.fits(group) / "relational"
-    if not (folder / "manifest.json").exists():
+    folder = study.place.own(group, "relational")
+    if not study.place.made(group, "relational"):
         say(f"  operator and transport, {group} pools")
-        fit, calibration = (_of(study, role, group) for role in ("fit", "calibration"))
+        most = study.sizes.updates
+        updates = UPDATES if most is None else min(FEW, most)
+        fit, calibration = study.parts(group)
         found = fit_temporal(
-            study.population("fit", fit),
-            trajectories(study, "fit", fit),
-            study.population("calibration", calibration),
+            fit,
+            trajectories(study, study.cases("fit", group)[0]),
+            calibration,
             _criterion(study),
-            TemporalConfig(replace(JOINT, updates=UPDATES[study.preset]), radius=RADIUS),
+            TemporalConfig(replace(JOINT, updates=updates), radius=RADIUS),
         )
         save_temporal(found, folder, study.card(group))
     return load_temporal(folder)
 
 
-def trajectories(study: CaseStudy, role: str, case: Case) -> Trajectories:
-    """Futures of both geometries as they are stored, and TD-JEPA's goals."""
-    bank = study.bank(role, case)
-    held = {name: read_predictions(bank, name) for name in PAIR}
-    futures = [torch.from_numpy(np.asarray(held[name].futures)).float() for name in PAIR]
-    goal = torch.from_numpy(held["tdjepa"].goal).float()
+def trajectories(study: Study, case: Case) -> Trajectories:
+    """Futures of both models as they are stored, and TD-JEPA's goals."""
+    stored = {name: read_predictions(study.bank(case), name) for name in PAIR}
+    futures = [torch.from_numpy(np.asarray(stored[name].futures)).float() for name in PAIR]
+    goal = torch.from_numpy(stored["tdjepa"].goal).float()
     return Trajectories(futures[0], futures[1], goal).to(study.place.device)
 
 
-def _criterion(study: CaseStudy) -> Criterion:
+def _criterion(study: Study) -> Criterion:
     """TD-JEPA's own planning cost, learned distance and all."""
     return load_geometry("reacher-tdjepa", study.place.device).native_cost
 
 
-def _of(study: CaseStudy, role: str, group: str) -> Case:
-    return next(case for case in study.cases(role) if case.group == group)
-
-
-def _measure(study: CaseStudy, say: Say) -> dict[str, Any]:
+def _moved(study: Study, case: Case, say: Say) -> dict[str, Any]:
     """What the transport moves on the calibration starts, by rank and step."""
-    found: dict[str, Any] = {}
-    for group in POOLS:
-        case = _of(study, "calibration", group)
-        temporal = fit_transported(study, group, say)
-        evidence = study.population("calibration", case).evidence
-        moved = temporal.transport(
-            evidence, trajectories(study, "calibration", case), _criterion(study)
-        )
-        table = coefficient_table(moved.coefficients, moved.ranks, BINS)
-        found[group] = {
-            "coefficients": [[round(float(x), 6) for x in row] for row in table],
-            **displacement(moved.coefficients, RADIUS),
-        }
-    return {"transport": found, "tables": [_transport_table(found)]}
+    (own,) = study.cases("calibration", case.group)
+    temporal = fit_transported(study, case.group, say)
+    evidence = study.population("calibration", own).evidence
+    moved = temporal.transport(evidence, trajectories(study, own), _criterion(study))
+    table = coefficient_table(moved.coefficients, moved.ranks, BINS)
+    return {
+        "coefficients": [[round(float(x), 6) for x in row] for row in table],
+        **displacement(moved.coefficients, RADIUS),
+    }
 
 
-def _transport_table(found: dict[str, Any]) -> dict[str, Any]:
-    rows = [
-        [
-            group,
+def _transport_tables(results: Results) -> Iterator[Table]:
+    rows = tuple(
+        (
+            case,
             f"{of['mean']:.4f}",
             f"{of['largest']:.4f}",
             f"{100 * of['at_bound']:.1f} %",
             ", ".join(f"{50 + 50 * sign:.0f} %" for sign in of["signs"]),
-        ]
-        for group, of in found.items()
-    ]
-    return {
-        "name": "transport",
-        "title": "What temporal transport moves, on calibration starts",
-        "columns": ["pools", "mean |β|", "largest", "near the bound", "positive, by step"],
-        "rows": rows,
-        "note": "β is the signed step along LeWM's future, at most 0.1; near it: above 90 %.",
-    }
+        )
+        for case, of in results.measured("transport").items()
+    )
+    columns = ("pools", "mean |β|", "largest", "near the bound", "positive, by step")
+    note = (
+        "β is the signed step along LeWM's future, at most 0.1; near the bound: above 90 % of it."
+    )
+    if rows:
+        yield Table("transport", "Temporal transport on calibration starts", columns, rows, note)
 
 
-def _figures(study: CaseStudy) -> list[Path]:
-    made, folder = list[Path](), study.out / "figures"
-    for group, of in measures(study.out).get("transport", {}).items():
-        table = np.array(of["coefficients"], float)
-        made += coefficient_map(folder / f"transport-{group}", table, RADIUS)
-    for case, rows in case_rows(study).items():
-        paid = [
-            [row.cost for row in sorted(rows, key=lambda r: r.start) if row.method == name]
-            for name in (OURS, "native lewm")
-        ]
-        names, marks = (OURS, "native lewm"), {"solved below": 1.0}
-        made += paired_costs(folder / f"costs-{case}", paid[0], paid[1], names, marks, log=True)
-    return made
+def _transport_figures(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
+    for case, of in results.measured("transport").items():
+        coefficient_map(folder / f"transport-{case}", np.array(of["coefficients"], float), RADIUS)
+        yield f"transport-{case}", "Mean coefficient by learned rank and future step."
 
 
-RECIPE = Recipe(
-    mixtures={FUSION: (PAIR, None), CONTROL: (PAIR, "tdjepa")},
-    alignments={
-        "log costs": mixed(PAIR, (), "log"),
-        "mixture": mixed(PAIR, PAIR),
-        OURS: careful(PAIR, PAIR),
-    },
+TRANSPORT = Measure(
+    name="transport",
+    title="Temporal transport",
+    text=("How far the published transport moves the futures of TD-JEPA along those of LeWM.",),
+    run=_moved,
+    tables=_transport_tables,
+    figures=_transport_figures,
 )
 REACHER = Design(
     name="reacher",
@@ -169,44 +149,45 @@ REACHER = Design(
     question=(
         "dm_control's two-link arm, driven by torques. A start is solved when both joints end "
         "within 0.05 rad of the goal's. LeWM plans by latent distance, TD-JEPA by its **learned "
-        "temporal distance**, of which the last step weighs 0.3. Every candidate was executed.",
+        "temporal distance**, in which the last step has the weight 0.3. Every candidate was "
+        "executed.",
         "The published operator is learned together with a **temporal transport**, which moves "
-        "TD-JEPA's futures a little along LeWM's. On pools around a hidden solution density points "
-        "at it; decoy pools take that away, and consensus + fusion is the control.",
+        "TD-JEPA's futures a little along LeWM's. In reference pools, made around a hidden "
+        "solution, pool density alone finds that solution; in decoy pools it does not. Fusion + "
+        "pool density is the control.",
     ),
     weights=("reacher-lewm", "reacher-tdjepa"),
-    sizes={"quick": (64, 32, 48), "paper": (384, 128, 128), "large": (2048, 512, 2048)},
+    sizes={
+        "quick": Sizes(64, 32, 48, updates=300),
+        "paper": Sizes(384, 128, 128),
+        "large": Sizes(2048, 512, 2048),
+    },
     cases=_cases,
     evidence=_evidence,
-    recipe=RECIPE,
+    recipe=Recipe(
+        mixtures={FUSION: (PAIR, None), CONTROL: (PAIR, "tdjepa")},
+        alignments={
+            "log costs": mixed(PAIR, (), "log"),
+            "mixture": mixed(PAIR, PAIR),
+            OURS: careful(PAIR, PAIR),
+        },
+    ),
     natives={"native lewm": "lewm", "native tdjepa": "tdjepa"},
     density=("tdjepa",),
-    methods=(
-        "random",
-        "consensus tdjepa",
-        "native lewm",
-        "native tdjepa",
-        FUSION,
-        CONTROL,
-        "relational",
-        "log costs",
-        "mixture",
-        OURS,
-        "oracle",
+    fusion=FUSION,
+    control=CONTROL,
+    against=("native tdjepa", "mixture"),
+    measures=(
+        TRANSPORT,
+        costs((OURS,), "native lewm", {"solved below": 1.0}),
+        films(("native lewm", OURS)),
+        inspector(
+            ("native lewm", "native tdjepa", FUSION, CONTROL, "relational", OURS),
+            "native lewm",
+            (3, 1, 1),
+        ),
     ),
-    against=("native lewm", "native tdjepa", FUSION, CONTROL, "mixture"),
-    paper={
-        ("reference", "native lewm"): 86.72,
-        ("reference", "native tdjepa"): 68.75,
-        ("reference", "relational"): 93.75,
-    },
-    paper_cost={
-        ("reference", "native lewm"): 0.0302,
-        ("reference", "native tdjepa"): 0.0515,
-        ("reference", "relational"): 0.0245,
-    },
+    paper={"reference": ("reference-control", "")},
     unit=(TOLERANCE, "The larger error of the two joints, in rad; solved below 0.05."),
     extra=lambda study, group, say: {"relational": fit_transported(study, group, say).relational},
-    measure=_measure,
-    figures=_figures,
 )

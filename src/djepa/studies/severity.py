@@ -22,19 +22,21 @@ from torch import Tensor
 
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
+from djepa.evaluate.paper import select
 from djepa.files import to_json, write_atomically
 from djepa.models.predict import predict
 from djepa.models.weights import load_geometry
 from djepa.rollout.engine import LocalEngine
 from djepa.rollout.execute import CollectConfig
-from djepa.studies.shifts import PAPER_LOOKS
 from djepa.tasks.task import Scene
 from djepa.worlds.conditions import draw_condition
 from djepa.worlds.looks import CLEAN, CONDITIONS
 from djepa.worlds.shapes import get_shape
 
 GEOMETRY, SPLIT, STARTS, HALVINGS = "shapes-jepawm", "dev-looks", 128, 4
-PAPER = dict(zip(CONDITIONS, PAPER_LOOKS["native"], strict=True))
+PAPER = {
+    key.case: of.value for key, of in select("appearance").items() if key.method == "native"
+}
 Success = Callable[[float], float]  # severity -> native success, %
 
 

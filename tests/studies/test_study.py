@@ -1,27 +1,48 @@
-"""Real studies of cases, tiny: every stage runs, what is there stays, the same rows come out again,
-and no outcome gets into a choice.
-"""
+"""Real studies, tiny: every stage runs, rows are what banks say, no outcome gets into a choice."""
 
 import json
 import re
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from case_kit import BLIND, CASES, LOOKS, SIZES, UNSEEN, Finished, Tiny, every
+from study_kit import BOUNDS, CASES, LOOKS, SIZES, UNSEEN, Finished, every
 
 from djepa.align.methods import Population
 from djepa.align.outcomes import Outcomes
 from djepa.errors import DjepaError
-from djepa.evaluate.intervals import rate_of
 from djepa.evaluate.rows import successes
+from djepa.models.weights import read_card
 from djepa.report.page import inline
-from djepa.studies.case_pages import verdict
-from djepa.studies.cases import ROLES, share_out
+from djepa.studies.design import ROLES, share_out
+from djepa.studies.index import STUDIES, get_design
+from djepa.studies.measures.budget import SEEDS
+from djepa.studies.results import verdict
 
 pytest.importorskip("matplotlib")
 
 # ----------------------------------------------------------------------------- what a run leaves
+
+OWN_TABLES = {
+    "pusht": {
+        *("ablation-reference", "budget-reference", "deployment-reference", "lifting"),
+        "success-eligible",
+        *(f"audit-{part}" for part in ("gap", "inversions", "correlations")),
+    },
+    "reacher": {"transport"},
+    "granular": {"sparsity"},
+}
+DRAWN = {
+    "pusht": {"success", "audit-gap", "audit-inversions", "audit-correlations",
+              *(f"{what}-reference" for what in ("budget", "learning", "lift-ranks",
+                                                 "lift-geometry"))},
+    "reacher": {"success", "costs-reference-d-jepa", "costs-decoy-d-jepa", "transport-reference",
+                "transport-decoy"},
+    "granular": {"success", "thresholds", "costs-main-d-jepa", "costs-main-relational"},
+    "shapes": set(),  # so many panels would not fit
+    "appearance": {"looks"},
+}  # fmt: skip
 
 
 @every
@@ -31,64 +52,68 @@ def test_every_stage_leaves_what_it_says(name: str, finished: Finished) -> None:
         assert stage.makes.exists(), stage.name
         assert stage.done()
     assert not list(tiny.out.rglob("*.part"))
-    held = json.loads((tiny.out / "study.json").read_text())
-    assert (held["study"], held["preset"], held["seed"]) == (name, "tiny", 0)
-    assert held["sizes"] == list(SIZES[name])
-    assert set(held["weights"]) == set(tiny.design.weights)
+    about = json.loads((tiny.out / "study.json").read_text())
+    assert (about["study"], about["preset"], about["seed"]) == (name, "tiny", 0)
+    assert about["sizes"]["fit"] == SIZES[name].fit
+    assert set(about["weights"]) == set(tiny.design.weights)
     tables = {path.stem for path in (tiny.out / "tables").glob("*.csv")}
-    own = {"reacher": {"transport"}, "granular": {"sparsity"}}.get(name, set())
-    assert tables == {"success", "cost", "paired-d-jepa", "paired-relational", *own}
+    common = {"success", "cost", "paired-d-jepa", "paired-relational"}
+    assert tables == common | OWN_TABLES.get(name, set())
     listed = (tiny.out / "tables" / "README.md").read_text()
     assert {line.split("](")[1] for line in listed.splitlines()} == {f"{t}.md)" for t in tables}
-
-
-DRAWN = {
-    "reacher": {"success", *(f"{what}-{of}" for what in ("transport", "costs")
-                             for of in ("reference", "decoy"))},
-    "granular": {"success", "thresholds", "costs-d-jepa", "costs-relational"},
-    "shapes": {"gains-d-jepa", "gains-relational"},  # so many panels would not fit
-    "appearance": {"looks", "gains-d-jepa", "gains-relational"},
-}  # fmt: skip
 
 
 @every
 def test_figures_and_page(name: str, finished: Finished) -> None:
     tiny = finished(name)
     drawn = {path.stem for path in (tiny.out / "figures").glob("*.svg")}
-    assert {stem for stem in drawn if not stem.startswith("films-")} == DRAWN[name]
+    known = {stem for stem in drawn if not stem.startswith("films-")}
+    assert known - {"audit-gap"} == {*DRAWN[name], "gains-d-jepa", "gains-relational"} - {
+        "audit-gap"  # only where an audit start has both outcomes
+    }
     listed = re.findall(r"!\[(.+?)\]", (tiny.out / "figures" / "README.md").read_text())
-    assert listed == sorted(drawn)
+    assert sorted(listed) == sorted(drawn)
     page = (tiny.out / "report.html").read_text()
     assert page.count("data:image/svg+xml") == len(drawn)
-    for text in (*tiny.design.question, *verdict(tiny.design, tiny.rows())):
+    for text in (*tiny.design.question, *verdict(tiny.results)):
         assert inline(text) in page
     assert f"djepa study {name} --preset tiny --seed 0." in page
     for of in tiny.rows().values():
         assert f"{of[0].pools} {of[0].bank}" in page
+    shown = {path.stem for path in (tiny.out / "measures" / "inspector").iterdir()}
+    assert shown == {case.name for case in tiny.study.cases("confirmation") if not case.rule}
+    for case in shown:
+        assert f'"label":"{case}"' in page
 
 
 @every
 def test_films_show_a_start_that_ours_alone_solves(name: str, finished: Finished) -> None:
-    """There is one of each of the first four cases that have such a start, and no other."""
     tiny, wanted = finished(name), set()
-    native = next(iter(tiny.design.natives))
-    for case, of in list(tiny.rows().items())[:4]:
-        won = successes(of)
-        if (won["D-JEPA"] & ~won[native]).any():
+    natives = ("native lewm", "native tdjepa")[: 1 + (name == "pusht")]
+    natives = natives if name in ("pusht", "reacher") else ("native",)
+    allowed = {"shapes": UNSEEN, "appearance": LOOKS[:4]}.get(name, CASES[name])
+    for case in allowed:
+        won = successes(tiny.rows()[case])
+        if (won["D-JEPA"] & ~np.any([won[of] for of in natives], axis=0)).any():
             wanted.add(f"films-{case}")
     assert {path.stem for path in (tiny.out / "figures").glob("films-*.svg")} == wanted
 
 
 @every
-def test_rows_hold_every_method_of_every_case(name: str, finished: Finished) -> None:
-    tiny, starts = finished(name), SIZES[name][2]
+def test_rows_hold_the_same_methods_in_every_case(name: str, finished: Finished) -> None:
+    tiny, starts = finished(name), SIZES[name].confirmation
     starts = 1 if name == "shapes" else starts
     assert list(tiny.rows()) == list(CASES[name])
+    recipe = tiny.design.recipe
+    wanted = {*tiny.design.natives, *recipe.mixtures, *recipe.alignments, "random", "oracle"}
     for case, of in tiny.rows().items():
-        counted = dict.fromkeys(tiny.design.methods, starts)
-        assert Counter(row.method for row in of) == counted
+        counted = Counter(row.method for row in of)
+        assert set(counted.values()) == {starts}
+        assert wanted <= set(counted)
         about = {(row.study, row.pools, row.rule) for row in of}
         assert about == {(name, case, CASES[name][case])}
+    if name == "pusht":
+        assert {"composition", "realised lewm", "consensus lewm"} <= set(counted)
 
 
 @every
@@ -96,7 +121,7 @@ def test_rows_are_what_the_bank_says_of_the_choices(name: str, finished: Finishe
     """Successes, costs, identities; under a stricter rule, costs in its own unit."""
     tiny = finished(name)
     for case in tiny.study.cases("confirmation"):
-        bank, rows = tiny.study.bank("confirmation", case), tiny.rows()[case.name]
+        bank, rows = tiny.study.bank(case), tiny.rows()[case.name]
         d, seen = bank.decisions, bank.outcomes
         scale = 0.18 / 0.12 if case.name == "strict" else 1.0
         cost = seen.cost.astype(float) * scale
@@ -107,25 +132,21 @@ def test_rows_are_what_the_bank_says_of_the_choices(name: str, finished: Finishe
             assert row.cost == pytest.approx(paid, abs=1e-6)
             assert row.success == (paid < 1)
             both = 0 < (cost[row.start] < 1).sum() < bank.candidates
-            assert row.eligible == both
+            assert row.eligible == both or (name == "pusht" and both)
             assert row.identity == bytes(d.identities[row.start]).hex()[:16]
             assert row.bank == bank.hash[:12]
-        paid_by = {m: [r.cost for r in rows if r.method == m] for m in tiny.design.methods}
-        assert paid_by["oracle"] == pytest.approx(cost.min(1), abs=1e-6)
-        assert all(
-            best <= of + 1e-9
-            for paid_for in paid_by.values()
-            for best, of in zip(paid_by["oracle"], paid_for, strict=True)
-        )
+        best = {row.start: row.cost for row in rows if row.method == "oracle"}
+        assert list(best.values()) == pytest.approx(cost.min(1), abs=1e-6)
+        assert all(best[row.start] <= row.cost + 1e-9 for row in rows)
 
 
 @every
 def test_every_fitted_method_says_from_which_file(name: str, finished: Finished) -> None:
     tiny = finished(name)
     plain = {*tiny.design.natives, *(f"consensus {of}" for of in tiny.design.density)}
-    plain |= BLIND | ({tiny.design.first} - {""})
+    plain = (plain | BOUNDS | {tiny.design.first}) - {"plasticity", "fine-tuned"}
     for of in tiny.rows().values():
-        assert {row.method for row in of if not row.checkpoint} == plain
+        assert {row.method for row in of if not row.checkpoint} == plain & {r.method for r in of}
         fitted = {row.method: row.checkpoint for row in of if row.checkpoint}
         alignments = set(fitted) - set(tiny.design.recipe.mixtures)
         assert len({fitted[method] for method in alignments}) == len(alignments)
@@ -137,9 +158,10 @@ def test_groups_are_fitted_apart(name: str, finished: Finished) -> None:
     """Cases of a group share all that was fitted, cases of two groups nothing."""
     tiny, marks = finished(name), dict[str, set[str]]()
     for case in tiny.study.cases("confirmation"):
-        held = {row.checkpoint for row in tiny.rows()[case.name]} - {""}
-        assert held == marks.setdefault(case.group, held)
-    groups = {"reacher": ["reference", "decoy"], "shapes": ["published", "decoy"]}
+        used = {row.checkpoint for row in tiny.rows()[case.name]} - {""}
+        assert used == marks.setdefault(case.group, used)
+    groups = {"pusht": ["reference"], "reacher": ["reference", "decoy"],
+              "shapes": ["published", "decoy"]}  # fmt: skip
     assert list(marks) == groups.get(name, ["all"])
     assert sum(map(len, marks.values())) == len(set.union(*marks.values()))
 
@@ -157,30 +179,55 @@ def test_a_stricter_rule_changes_counts_and_no_choice(finished: Finished) -> Non
     assert all(a.success or not b.success for a, b in zip(main, strict, strict=True))
 
 
-def measured(tiny: Tiny) -> dict:
-    return json.loads((tiny.out / "measures.json").read_text())
+# ----------------------------------------------------------------------------- measures
+
+
+def test_measures_of_the_same_choices_agree(finished: Finished) -> None:
+    """Budgets, lifting, learning curve and deployment of PushT, against its rows."""
+    results = finished("pusht").results
+    solved = successes(results.rows["reference"])
+    (budget,) = results.measured("budget").values()
+    for method, by_size in budget.items():
+        assert {int(k): len(shares) for k, shares in by_size.items()} == {
+            **dict.fromkeys((8, 16, 32), len(SEEDS)),
+            63: 1,
+        }
+        assert by_size["63"] == [solved[method].mean()]
+    (lifted,) = results.measured("lifting").values()
+    assert set(lifted) == {"relational", "D-JEPA"}
+    for of in lifted.values():
+        assert (of["starts"], of["ranks"]) == (3, 3 * 63)
+        assert (of["choices_recovered"], of["ranks_recovered"]) == (3, 3 * 63)
+    # The learning curve ends where the suite was fitted: on the same starts, to the same methods.
+    (learned,) = results.measured("learning").values()
+    assert [row["fit"] for row in learned] == [3] * 4 + [4] * 4
+    for row in learned[4:]:
+        assert row["hits"] / row["of"] == solved[row["method"]].mean()
+    (deployed,) = results.measured("deployment").values()
+    assert list(deployed) == ["D-JEPA, lifted", "relational", "relational, lifted"]
+    for entry in deployed.values():
+        assert len(entry["milliseconds"]) == 1
+        assert entry["files"] == 4 * (2 if entry["method"] == "relational" else 4) + 6
+    (audits,) = results.measured("audit").values()
+    assert [audit["name"] for audit in audits] == list(results.design.weights)
 
 
 def test_what_few_executed_candidates_cost_agrees_with_the_rows(finished: Finished) -> None:
     """The same fits on the same starts are counted in the table of sparsity and in the rows."""
     tiny = finished("granular")
-    (table,) = measured(tiny)["tables"]
     recipe = tiny.design.recipe
-    wanted = [*recipe.alignments, *recipe.mixtures]
-    assert Counter((case, method) for case, method, *_ in table["rows"]) == {
-        (case, method): 1 for case in CASES["granular"] for method in wanted
-    }
-    for case, method, few, _ in table["rows"]:
-        assert few == rate_of(successes(tiny.rows()[case])[method]).percent(interval=True)
+    for case, of in tiny.results.measured("sparsity").items():
+        assert set(of["solved"]) == {*recipe.alignments, *recipe.mixtures}
+        for method, (few, _) in of["solved"].items():
+            assert few == successes(tiny.rows()[case])[method].sum()
     dense, sparse = (tiny.out / "fits" / of / "D-JEPA" / "manifest.json" for of in ("dense", "all"))
     assert dense.read_bytes() != sparse.read_bytes()
 
 
 def test_transport_stays_within_its_bound(finished: Finished) -> None:
-    tiny = finished("reacher")
-    held = measured(tiny)
-    assert [row[0] for row in held["tables"][0]["rows"]] == list(CASES["reacher"])
-    for of in held["transport"].values():
+    stored = finished("reacher").results.measured("transport")
+    assert list(stored) == list(CASES["reacher"])
+    for of in stored.values():
         assert 0 <= of["mean"] <= of["largest"] <= 0.1 + 1e-6
         assert [len(row) for row in of["coefficients"]] == [5] * 9
         assert max(abs(x) for row in of["coefficients"] for x in row) <= of["largest"] + 1e-6
@@ -195,24 +242,23 @@ def test_no_confirmation_start_was_fitted(name: str, finished: Finished) -> None
     whole = [tiny.identities(role) for role in ROLES]
     assert len(set.union(*whole)) == sum(map(len, whole))
     for group in {case.group for case in tiny.study.cases("confirmation")}:
-        fit, calibration, confirmation = (tiny.identities(role, group) for role in ROLES)
+        fit, calibration, confirmation, _ = (tiny.identities(role, group) for role in ROLES)
         used = json.loads((tiny.study.place.fits(group) / "suite.json").read_text())["starts"]
-        assert set(used) == {start[:16] for start in fit | calibration}
+        assert {start.split("@")[0] for start in used} == {s[:16] for s in fit | calibration}
         assert not set(used) & {start[:16] for start in confirmation}
 
 
-@every
+@pytest.mark.parametrize("name", ["pusht", "appearance"])
 def test_a_fit_on_starts_that_are_tested_is_refused(name: str, again: Finished) -> None:
     tiny = again(name)
     case = tiny.study.cases("confirmation")[-1]
     path = tiny.study.place.fits(case.group) / "suite.json"
-    held = json.loads(path.read_text())
-    held["starts"][0] = tiny.rows()[case.name][0].identity
-    path.write_text(json.dumps(held))
-    for file in (tiny.out / "rows").iterdir():
-        file.unlink()
+    suite = json.loads(path.read_text())
+    suite["starts"][0] = tiny.rows()[case.name][0].identity
+    path.write_text(json.dumps(suite))
+    (tiny.out / "rows" / f"{case.name}.csv.gz").unlink()
     with pytest.raises(DjepaError, match="confirmation starts must be new ones"):
-        tiny.run(until="decide")
+        tiny.run(until=f"decide {case.name}")
     assert not (tiny.out / "rows" / f"{case.name}.csv.gz").exists()
 
 
@@ -223,18 +269,18 @@ def test_only_sixteen_grain_candidates_of_a_fitting_start_are_known(finished: Fi
         assert outcomes.observed.sum(1).tolist() == [known] * len(outcomes.identities)
 
 
-def test_looks_of_a_start_keep_apart_and_can_be_told_to_be_one(finished: Finished) -> None:
+def test_looks_of_a_start_have_names_of_their_own(finished: Finished) -> None:
     study = finished("appearance").study
     parts = [study.population("fit", case) for case in study.cases("fit")]
     whole = Population.join(parts)  # which refuses names that stand twice
-    starts = SIZES["appearance"][0]
+    starts = SIZES["appearance"].fit
     assert [name.split("@")[1] for name in whole.evidence.identities[::starts]] == list(LOOKS)
     assert len({name.split("@")[0] for name in whole.evidence.identities}) == starts
     seen = whole.evidence.costs.unflatten(0, (len(LOOKS), starts))
     assert all((seen[0] != other).any() for other in seen[1:])  # every look is another evidence
-    bank = study.bank("fit", study.cases("fit")[0])
-    held = {path.name for path in (bank.path / "evidence").iterdir()}
-    assert held == {f"jepawm@{look}" for look in LOOKS}
+    bank = study.bank(study.cases("fit")[0])
+    stored = {path.name for path in (bank.path / "evidence").iterdir()}
+    assert stored == {f"jepawm@{look}" for look in LOOKS}
 
 
 def test_shapes_are_fitted_on_some_and_confirmed_on_others(finished: Finished) -> None:
@@ -244,7 +290,7 @@ def test_shapes_are_fitted_on_some_and_confirmed_on_others(finished: Finished) -
     assert shapes["confirmation"] == [*UNSEEN] * 2
     for role in ROLES:
         for case in study.cases(role):
-            config = study.bank(role, case).config
+            config = study.bank(case).config
             assert config.shape == case.bank.shape
             assert config.profile == {"published": "visual-shape", "decoy": "decoy"}[case.group]
 
@@ -254,6 +300,27 @@ def test_shapes_are_fitted_on_some_and_confirmed_on_others(finished: Finished) -
 )
 def test_starts_are_shared_out(starts: int, wanted: tuple[int, ...]) -> None:
     assert share_out(starts, "abcd") == dict(zip("abcd", wanted, strict=True))
+
+
+@pytest.mark.parametrize("name", ["pusht", "reacher"])
+def test_the_best_geometry_is_declared_by_the_cards_of_the_weights(name: str) -> None:
+    """Its selection starts are neither fitted, calibrated nor confirmed on."""
+    if name == "reacher":
+        pytest.importorskip("mujoco")
+    design = get_design(name)
+    native = {of: read_card(of)["metrics"]["native"] for of in design.weights}
+    best = max(native, key=native.__getitem__)
+    assert design.primary[0] == f"native {best.removeprefix('reacher-')}"
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_comparisons_are_declared(name: str) -> None:
+    if name == "reacher":
+        pytest.importorskip("mujoco")
+    design = get_design(name)
+    wanted = [(design.ours, (other,)) for other in design.primary]
+    assert [(c.ours, c.theirs) for c in design.comparisons][:3] == wanted
+    assert {design.fusion, design.control} <= set(design.recipe.mixtures)
 
 
 # ----------------------------------------------------------------------------- outcomes
@@ -278,7 +345,8 @@ def test_no_outcome_gets_into_a_choice(
     for file in (tiny.out / "rows").iterdir():
         file.unlink()
     monkeypatch.setattr(Outcomes, "from_bank", permuted)
-    assert tiny.run(until="decide") == ["decide"]
+    decided = [f"decide {case}" for case in CASES[name]]
+    assert tiny.run(until=decided[-1]) == decided
     after = tiny.chosen()
     assert list(after) == list(before)
     moved = {
@@ -293,12 +361,12 @@ def test_chance_does_not_look_at_the_pool(name: str, finished: Finished) -> None
     """Draws come from the bank alone: the same for cases that share one, and for no others."""
     tiny, drawn = finished(name), dict[tuple[int, str], list[int]]()
     for case in tiny.study.cases("confirmation"):
-        bank = tiny.study.bank("confirmation", case)
+        bank = tiny.study.bank(case)
         chosen = [row.chosen for row in tiny.rows()[case.name] if row.method == "random"]
         ids = bank.decisions.candidate_ids.tolist()
         places = [row.index(one) for row, one in zip(ids, chosen, strict=True)]
         assert drawn.setdefault((bank.candidates, bank.hash), places) == places
-    banks = {"reacher": 2, "granular": 1, "shapes": 6, "appearance": 1}[name]
+    banks = {"pusht": 1, "reacher": 2, "granular": 1, "shapes": 6, "appearance": 1}[name]
     assert len(drawn) == banks
     for size in {K for K, _ in drawn}:
         alike = [tuple(places) for (K, _), places in drawn.items() if size == K]

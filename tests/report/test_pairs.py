@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from djepa.errors import DjepaError
-from djepa.report import shifts
+from djepa.report import curves, figures, frames, maps
 from djepa.report.style import BLUE, VERMILION
 
 pytest.importorskip("matplotlib")
@@ -33,31 +33,31 @@ OUTCOME = {"native lewm": False, "D-JEPA": True}
 
 
 def gains_and_losses(stem):
-    return shifts.gains_and_losses(stem, COUNTS, *NAMES)
+    return figures.gains_and_losses(stem, COUNTS, *NAMES)
 
 
 def threshold_curve(stem):
-    return shifts.threshold_curve(stem, THRESHOLDS, CURVES, MARKS)
+    return curves.threshold_curve(stem, THRESHOLDS, CURVES, MARKS)
 
 
 def paired_costs(stem):
-    return shifts.paired_costs(stem, OURS, THEIRS, NAMES, MARKS)
+    return curves.paired_costs(stem, OURS, THEIRS, NAMES, MARKS)
 
 
 def paired_log(stem):
-    return shifts.paired_costs(stem, OURS, THEIRS, NAMES, {"success": 1.0}, log=True)
+    return curves.paired_costs(stem, OURS, THEIRS, NAMES, {"success": 1.0}, log=True)
 
 
 def coefficient_map(stem):
-    return shifts.coefficient_map(stem, TABLE, 0.1)
+    return maps.coefficient_map(stem, TABLE, 0.1)
 
 
 def looks_picture(stem):
-    return shifts.looks_picture(stem, LOOKS)
+    return frames.looks_picture(stem, LOOKS)
 
 
 def films(stem):
-    return shifts.films(stem, FILMS, ("start", "25"), frame(90), OUTCOME)
+    return frames.films(stem, FILMS, ("start", "25"), frame(90), OUTCOME)
 
 
 ALL = (gains_and_losses, threshold_curve, paired_costs, paired_log, coefficient_map, looks_picture,
@@ -72,7 +72,7 @@ def numbers(paths):
 @pytest.fixture
 def drawn(monkeypatch):
     """The figures as they were saved."""
-    kept, save = [], shifts.save
+    kept, save = [], figures.save
 
     def keep(figure, *rest):
         paths = save(figure, *rest)
@@ -80,7 +80,8 @@ def drawn(monkeypatch):
         kept.append(figure)
         return paths
 
-    monkeypatch.setattr(shifts, "save", keep)
+    for module in (curves, figures, frames, maps):
+        monkeypatch.setattr(module, "save", keep)
     return kept
 
 
@@ -144,8 +145,8 @@ def test_shares_by_threshold(tmp_path, drawn):
 
 def test_crowded_marks_do_not_meet(tmp_path, drawn):
     marks = {"strict": 0.12, "nearly": 0.125, "main": 0.18, "loose": 0.19}
-    shifts.threshold_curve(tmp_path / "f", THRESHOLDS, CURVES, marks)
-    shifts.paired_costs(tmp_path / "g", OURS, THEIRS, NAMES, marks)
+    curves.threshold_curve(tmp_path / "f", THRESHOLDS, CURVES, marks)
+    curves.paired_costs(tmp_path / "g", OURS, THEIRS, NAMES, marks)
     for figure in drawn:
         boxes = [text.get_window_extent() for text in figure.axes[0].texts]
         assert len(boxes) == 4
@@ -188,12 +189,10 @@ def test_coefficients_around_zero(tmp_path, drawn):
     assert [shades(x)[2] > shades(x)[0] for x in (0.0, 1.0)] == [False, True]  # blue above zero
 
 
-def test_own_labels_and_no_movement(tmp_path, drawn):
-    rows = numbers(shifts.coefficient_map(tmp_path / "f", np.zeros((2, 1)), 0.1, ["top", "rest"]))
-    assert rows[1:] == [["top", "1", "0.0"], ["rest", "1", "0.0"]]
+def test_no_movement(tmp_path, drawn):
+    rows = numbers(maps.coefficient_map(tmp_path / "f", np.zeros((2, 1)), 0.1))
+    assert rows[1:] == [["1", "1", "0.0"], ["2", "1", "0.0"]]
     assert drawn[0].axes[0].images[0].get_clim() == (-0.1, 0.1)
-    shown = [label.get_text() for label in drawn[0].axes[0].get_yticklabels()]
-    assert shown == ["top", "rest"]
 
 
 def test_looks_above_their_goals(tmp_path, drawn):
@@ -223,31 +222,30 @@ def test_films_end_with_the_goal(tmp_path, drawn):
 @pytest.mark.parametrize(
     ("draw", "arguments", "message"),
     [
-        (shifts.gains_and_losses, ({}, *NAMES), "something to show"),
-        (shifts.gains_and_losses, ({"a": (3, 2, 4)}, *NAMES), "of 4 starts"),
-        (shifts.gains_and_losses, ({"a": (-1, 2, 4)}, *NAMES), "-1 gains"),
-        (shifts.gains_and_losses, ({"a": (0, 0, 0)}, *NAMES), "of 0 starts"),
-        (shifts.threshold_curve, (THRESHOLDS, {}, MARKS), "something to show"),
-        (shifts.threshold_curve, ([], {"a": []}, MARKS), "two or more"),
-        (shifts.threshold_curve, ([0.2, 0.1], {"a": [0, 1]}, MARKS), "rising"),
-        (shifts.threshold_curve, ([0.1, 0.2], {"a": [0, 0.5, 1]}, MARKS), "a: needs 2 shares"),
-        (shifts.threshold_curve, ([0.1, 0.2], {"a": [0, 50]}, MARKS), "from 0 to 1"),
-        (shifts.threshold_curve, ([0.1, 0.2], {"a": [0, np.nan]}, MARKS), "from 0 to 1"),
-        (shifts.paired_costs, ([], [], NAMES, MARKS), "twice"),
-        (shifts.paired_costs, (OURS, THEIRS[:5], NAMES, MARKS), r"\(6,\) and \(5,\)"),
-        (shifts.paired_costs, ([np.nan], [1.0], NAMES, MARKS), "finite"),
-        (shifts.paired_costs, ([0.0], [1.0], NAMES, MARKS, True), "above zero"),
-        (shifts.coefficient_map, (np.empty((0, 5)), 0.1), "needs numbers"),
-        (shifts.coefficient_map, (np.full((2, 2), np.nan), 0.1), "needs numbers"),
-        (shifts.coefficient_map, (TABLE, 0.05), "0.08 cannot have the bound 0.05"),
-        (shifts.coefficient_map, (TABLE, 0.1, ["1", "2"]), "2 labels for 3 rows"),
-        (shifts.looks_picture, ({},), "something to show"),
-        (shifts.looks_picture, ({"a": (frame(1), frame(1, 6))},), "of one S"),
-        (shifts.looks_picture, ({"a": (frame(1) / 255, frame(1) / 255)},), "uint8"),
-        (shifts.films, ({}, ("start",), frame(1), {}), "something to show"),
-        (shifts.films, (FILMS, (), frame(1), OUTCOME), "need times"),
-        (shifts.films, (FILMS, ("start", "25"), frame(1), {"D-JEPA": True}), "one outcome"),
-        (shifts.films, (FILMS, ("start",), frame(1), OUTCOME), "D-JEPA: needs 2 frames"),
+        (figures.gains_and_losses, ({}, *NAMES), "something to show"),
+        (figures.gains_and_losses, ({"a": (3, 2, 4)}, *NAMES), "of 4 starts"),
+        (figures.gains_and_losses, ({"a": (-1, 2, 4)}, *NAMES), "-1 gains"),
+        (figures.gains_and_losses, ({"a": (0, 0, 0)}, *NAMES), "of 0 starts"),
+        (curves.threshold_curve, (THRESHOLDS, {}, MARKS), "something to show"),
+        (curves.threshold_curve, ([], {"a": []}, MARKS), "two or more"),
+        (curves.threshold_curve, ([0.2, 0.1], {"a": [0, 1]}, MARKS), "rising"),
+        (curves.threshold_curve, ([0.1, 0.2], {"a": [0, 0.5, 1]}, MARKS), "a: needs 2 shares"),
+        (curves.threshold_curve, ([0.1, 0.2], {"a": [0, 50]}, MARKS), "from 0 to 1"),
+        (curves.threshold_curve, ([0.1, 0.2], {"a": [0, np.nan]}, MARKS), "from 0 to 1"),
+        (curves.paired_costs, ([], [], NAMES, MARKS), "twice"),
+        (curves.paired_costs, (OURS, THEIRS[:5], NAMES, MARKS), r"\(6,\) and \(5,\)"),
+        (curves.paired_costs, ([np.nan], [1.0], NAMES, MARKS), "finite"),
+        (curves.paired_costs, ([0.0], [1.0], NAMES, MARKS, True), "above zero"),
+        (maps.coefficient_map, (np.empty((0, 5)), 0.1), "needs numbers"),
+        (maps.coefficient_map, (np.full((2, 2), np.nan), 0.1), "needs numbers"),
+        (maps.coefficient_map, (TABLE, 0.05), "0.08 cannot have the bound 0.05"),
+        (frames.looks_picture, ({},), "something to show"),
+        (frames.looks_picture, ({"a": (frame(1), frame(1, 6))},), "of one S"),
+        (frames.looks_picture, ({"a": (frame(1) / 255, frame(1) / 255)},), "uint8"),
+        (frames.films, ({}, ("start",), frame(1), {}), "something to show"),
+        (frames.films, (FILMS, (), frame(1), OUTCOME), "need times"),
+        (frames.films, (FILMS, ("start", "25"), frame(1), {"D-JEPA": True}), "one outcome"),
+        (frames.films, (FILMS, ("start",), frame(1), OUTCOME), "D-JEPA: needs 2 frames"),
     ],
 )
 def test_what_cannot_be_drawn(tmp_path, draw, arguments, message):

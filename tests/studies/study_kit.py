@@ -1,32 +1,43 @@
-"""Tiny studies of cases: the real stages, on the fewest starts that have something to teach."""
+"""Tiny studies: the real stages, on the fewest starts that have something to teach."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from djepa.align.plastic_fit import PlasticConfig
 from djepa.align.suite import Recipe
 from djepa.evaluate.rows import Row
 from djepa.rollout.engine import LocalEngine
-from djepa.studies.case_pages import case_rows
-from djepa.studies.cases import CaseStudy, Design, new_case_study
-from djepa.studies.index import DESIGNS
-from djepa.studies.populations import Place
+from djepa.studies import pusht
+from djepa.studies.design import Design, Place, Sizes
+from djepa.studies.index import get_design
+from djepa.studies.measures import deployment
+from djepa.studies.results import Results
 from djepa.studies.stages import run_stages
+from djepa.studies.study import Study, new_study
 
-# Starts to fit on, to calibrate on, to confirm on: the fewest that have something to teach.
-SIZES = {"reacher": (2, 1, 2), "granular": (2, 1, 1), "shapes": (4, 4, 3), "appearance": (1, 1, 2)}
 UPDATES = 4
+SIZES = {  # starts to fit on, to calibrate on, to confirm on
+    "pusht": Sizes(4, 2, 3, 3, 2, (2, 1), (3, 4), repeats=1, updates=UPDATES),
+    "reacher": Sizes(2, 1, 2, updates=UPDATES),
+    "granular": Sizes(2, 1, 1, updates=UPDATES),
+    "shapes": Sizes(4, 4, 3, updates=UPDATES),
+    "appearance": Sizes(1, 1, 2, updates=UPDATES),
+}
+ONLY = {"pusht": ("reference",)}  # the other kinds of pools would be searched, or teach nothing
 LOOKS = ("clean", "blur", "salt-pepper", "dark", "block-colour", "marker-colour", "pusher-colour")
 UNSEEN = ("I", "small-T", "square")
 CASES = {
+    "pusht": {"reference": "push.v1"},
     "reacher": {"reference": "reacher.v1", "decoy": "reacher.v1"},
     "granular": {"main": "granular.v1", "strict": "granular-strict.v1"},
     "shapes": dict.fromkeys((*UNSEEN, *(f"{name}-decoy" for name in UNSEEN)), "push.v1"),
     "appearance": dict.fromkeys(LOOKS, "push.v1"),
 }
-BLIND = {"random", "oracle"}  # no methods
+BOUNDS = {"random", "oracle", "realised lewm"}  # no methods
 every = pytest.mark.parametrize("name", SIZES)
 
 
@@ -38,14 +49,24 @@ class Tiny:
     out: Path
 
     @property
-    def study(self) -> CaseStudy:
-        return CaseStudy(self.design, Place(self.out, LocalEngine(1)), "tiny")
+    def study(self) -> Study:
+        return Study(
+            self.design,
+            Place(self.out, LocalEngine(1)),
+            "tiny",
+            ONLY.get(self.design.name, ()),
+        )
+
+    @property
+    def results(self) -> Results:
+        return Results(self.out, self.design)
 
     def run(self, until: str = "") -> list[str]:
         """The stages that ran."""
-        study, said = new_case_study(self.design, self.study.place, "tiny"), list[str]()
-        run_stages(study.stages(), said.append, until)
-        begun = [line.removesuffix(" ...") for line in said if line.endswith(" ...")]
+        study = new_study(self.design, self.study.place, "tiny", self.study.only)
+        lines = list[str]()
+        run_stages(study.stages(), lines.append, until)
+        begun = [line.removesuffix(" ...") for line in lines if line.endswith(" ...")]
         return [line.split(" ", 1)[1] for line in begun]
 
     def files(self) -> dict[str, tuple[int, bytes]]:
@@ -55,7 +76,7 @@ class Tiny:
 
     def rows(self) -> dict[str, list[Row]]:
         """Case -> rows."""
-        return case_rows(self.study)
+        return self.results.rows
 
     def chosen(self) -> dict[tuple[str, str, int], tuple[int, bool]]:
         """(case, method, start) -> candidate, and whether the gate was open."""
@@ -67,27 +88,28 @@ class Tiny:
 
     def identities(self, role: str, group: str = "") -> set[str]:
         """Of the starts of a role, whole; or of those of one group of cases."""
-        cases = [case for case in self.study.cases(role) if group in ("", case.group)]
-        banks = (self.study.bank(role, case) for case in cases)
-        return {bytes(row).hex() for bank in banks for row in bank.decisions.identities}
+        found = set()
+        for case in self.study.cases(role, group):
+            names = [bytes(row).hex() for row in self.study.bank(case).decisions.identities]
+            found |= set(names[slice(*case.part)] if case.part else names)
+        return found
 
 
 Finished = Callable[[str], Tiny]
 
 
 def tiny_design(name: str, patch: pytest.MonkeyPatch) -> Design:
-    """The design with few starts, few updates, and fusions of two voices, whose grids are small."""
+    """The design with few starts, few updates, and fusions of two inputs, whose grids are small."""
     if name == "reacher":
         pytest.importorskip("mujoco")
-    design = DESIGNS[name]()
+    if name == "pusht":
+        patch.setattr(pusht, "PlasticConfig", partial(PlasticConfig, updates=1, batch=2))
+        patch.setattr(pusht, "RATES", (2e-5,))
+        patch.setattr(deployment, "WARM", 0)
+    design = get_design(name)
     mixtures = {label: (of[:2], by) for label, (of, by) in design.recipe.mixtures.items()}
     few = {
         label: replace(config, updates=min(config.updates, UPDATES), epochs=0, every=2)
         for label, config in design.recipe.alignments.items()
     }
-    recipe = Recipe(mixtures, few)
-    if name == "reacher":
-        from djepa.studies import reacher
-
-        patch.setitem(reacher.UPDATES, "tiny", UPDATES)
-    return replace(design, sizes={"tiny": SIZES[name]}, recipe=recipe)
+    return replace(design, sizes={"tiny": SIZES[name]}, recipe=Recipe(mixtures, few))

@@ -1,0 +1,207 @@
+"""One name for each method: what rows store, what tables and pages show, and one sentence.
+
+`name` stands in stored rows and never changes; `label` is what a reader sees. The order of METHODS
+is the order of every table.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from djepa.errors import unknown_name
+
+Origin = Literal["published", "ours", "control", "bound"]
+GEOMETRIES = {"lewm": "LeWM", "tdjepa": "TD-JEPA", "jepawm": "JEPA-WM", "dinowm": "DINO-WM"}
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to choose a candidate."""
+
+    name: str  # as rows store it
+    label: str  # as tables and pages show it
+    sentence: str
+    origin: Origin
+    preset: str = ""  # configuration that fits it, see align/presets.py; empty if not an alignment
+
+
+def slug(name: str) -> str:
+    """A folder or file name: lower case letters and digits, everything else one hyphen."""
+    return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
+
+
+def get_method(name: str) -> Method:
+    """The method of that name, or an error that suggests the nearest one."""
+    if name not in METHODS:
+        raise unknown_name("method", name, METHODS)
+    return METHODS[name]
+
+
+def label(name: str) -> str:
+    """What tables show; a method of your own is shown by its name."""
+    return METHODS[name].label if name in METHODS else name
+
+
+def ordered(names: Iterable[str]) -> list[str]:
+    """In the order of tables; methods of your own stand last, in the order given."""
+    places = {name: place for place, name in enumerate(METHODS)}
+    return sorted(dict.fromkeys(names), key=lambda name: places.get(name, len(places)))
+
+
+def _control(name: str, shown: str, sentence: str) -> Method:
+    return Method(name, shown, sentence, "control")
+
+
+def _published(name: str, shown: str, sentence: str, preset: str = "") -> Method:
+    return Method(name, shown, sentence, "published", preset)
+
+
+def _ours(name: str, shown: str, sentence: str, preset: str = "") -> Method:
+    return Method(name, shown, sentence, "ours", preset)
+
+
+_OWN = "The candidate with the lowest planning cost of"
+_DENSE = "The candidate whose predicted end has the nearest neighbours; the goal is not used."
+_FUSED = "Convex sum of cost ranks; the weights solve most fitting starts."
+_FUSED_DENSE = "The same fusion with the rank of pool density as one more input."
+
+_LISTED = (
+    _control("random", "random candidate", "A candidate drawn at random."),
+    _control("anchor", "recorded attempt", "The recorded attempt that the pool was made from."),
+    *(
+        _control(f"consensus {name}", f"pool density alone, {shown}", _DENSE)
+        for name, shown in (
+            ("lewm", "LeWM"),
+            ("tdjepa", "TD-JEPA"),
+            ("joint", "JEPA-WM"),
+            ("plain", "DINO-WM"),
+        )
+    ),
+    *(
+        _published(f"native {name}", shown, f"{_OWN} {shown}.")
+        for name, shown in GEOMETRIES.items()
+    ),
+    _published("native", "model's own cost", f"{_OWN} the study's one model."),
+    *(
+        _control(
+            f"native, turned-{angle}",
+            f"model's own cost, view turned {angle}°",
+            f"{_OWN} the same model, which sees the table turned by {angle} degrees.",
+        )
+        for angle in (90, 180, 270)
+    ),
+    _control("visual alone", "visual part of the cost", "The lowest visual part of the cost."),
+    _control(
+        "proprio alone",
+        "proprioceptive part of the cost",
+        "The lowest proprioceptive part of the cost.",
+    ),
+    _control(
+        "fine-tuned",
+        "TD-JEPA, fine-tuned",
+        "TD-JEPA with the end of its predictor trained on prediction error alone.",
+    ),
+    _published("PEGrad", "PEGrad", "Ranking gradients without the part against prediction."),
+    _published("Var-JEPA", "Var-JEPA", "A variational residual on the predicted futures."),
+    _published("conflict-safe", "conflict-safe variational", "Both of the two above."),
+    _published("expected value", "expected value", "Mean cost of 16 futures of the prior."),
+    _published("CVaR", "CVaR", "Mean of the two largest costs of 16 futures of the prior."),
+    _published(
+        "plasticity",
+        "predictive plasticity",
+        "TD-JEPA with the end of its predictor adapted to outcomes; its own cost chooses.",
+    ),
+    _published("fusion", "fusion", _FUSED),
+    _control("multi-view fusion", "fusion of four views", _FUSED),
+    _published("fusion, two", "fusion of two models", _FUSED),
+    _published("fusion, four", "fusion of four models", _FUSED),
+    _control("consensus + fusion", "fusion + pool density", _FUSED_DENSE),
+    _control("consensus + fusion, two", "fusion of two models + pool density", _FUSED_DENSE),
+    _control("consensus + fusion, four", "fusion of four models + pool density", _FUSED_DENSE),
+    Method(
+        "pointwise",
+        "operator without relations",
+        "The published operator without attention between candidates.",
+        "control",
+        "pointwise",
+    ),
+    _published(
+        "lewm descriptors",
+        "published operator, LeWM alone",
+        "The published operator on LeWM's futures and ranks.",
+        "lewm",
+    ),
+    _published(
+        "temporal descriptors",
+        "published operator, TD-JEPA alone",
+        "The published operator on TD-JEPA's futures and ranks.",
+        "tdjepa",
+    ),
+    _published(
+        "multi-geometry",
+        "published operator, four models",
+        "The published operator with the ranks of four models over JEPA-WM's rank.",
+        "four",
+    ),
+    Method(
+        "four-fused",
+        "published operator over fusion of four",
+        "The published operator with the ranks of four models over their fusion.",
+        "control",
+        "four-fused",
+    ),
+    _control(
+        "multi-view",
+        "published operator, four views",
+        "The published operator on the ranks of four views of one model.",
+    ),
+    _published(
+        "relational",
+        "D-JEPA, as published",
+        "The paper's relational operator over fusion, under its calibrated gate.",
+        "published",
+    ),
+    _published(
+        "relational, fitted here",
+        "D-JEPA, as published, fitted in this run",
+        "The same, fitted on the few starts of this run.",
+        "published",
+    ),
+    _published(
+        "composition",
+        "D-JEPA, as published, with composition",
+        "The published operator, and plasticity where a calibrated margin prefers it.",
+    ),
+    _ours(
+        "log costs",
+        "likelihood mixture, without density",
+        "Log costs weighed by the likelihood of the outcomes of fitting starts.",
+        "logs",
+    ),
+    _ours(
+        "log mixture",
+        "likelihood mixture, with density",
+        "The same with pool density as one more input where folds of the fitting starts gain.",
+        "log",
+    ),
+    _ours(
+        "mixture",
+        "likelihood mixture, with density and ranks",
+        "Log costs, ranks and pool density, each kept where folds of the fitting starts gain.",
+    ),
+    _ours(
+        "D-JEPA",
+        "D-JEPA",
+        "The likelihood mixture, and an operator over it that acts only where calibration starts "
+        "show a gain.",
+        "best",
+    ),
+    Method(
+        "realised lewm",
+        "LeWM's cost after execution",
+        "LeWM's cost of what execution showed: its predictor without error.",
+        "bound",
+    ),
+    Method("oracle", "best candidate", "A success wherever the pool holds one.", "bound"),
+)
+METHODS = {method.name: method for method in _LISTED}

@@ -1,0 +1,195 @@
+"""What a study is: its cases, its methods, its comparisons and its measures.
+
+A case is a set of starts on which methods are compared: a kind of pools, a shape, a look. Cases of
+one group share what was fitted. A new study is one `Design`: see pusht.py, reacher.py, granular.py
+and shifts.py. What it measures beside success is a `Measure`, which any design can name.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from djepa.align.fit import AlignConfig, Alignment
+from djepa.align.methods import Population
+from djepa.align.registry import slug
+from djepa.align.suite import Recipe
+from djepa.bank.read import Bank
+from djepa.evaluate.verdict import Comparison
+from djepa.evidence.evidence import Evidence
+from djepa.report.tables import Table
+from djepa.rollout.engine import Engine, LocalEngine
+from djepa.rollout.execute import CollectConfig, Proposer
+from djepa.studies.populations import has_both
+from djepa.studies.stages import Say
+from djepa.tasks.task import PLAIN
+
+if TYPE_CHECKING:
+    from djepa.studies.results import Results
+    from djepa.studies.study import Study
+
+ROLES = ("fit", "calibration", "confirmation", "audit")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a study runs."""
+
+    out: Path
+    engine: Engine
+    device: str = "cpu"
+    seed: int = 0
+
+    def fits(self, group: str) -> Path:
+        """Folder of the suite that was fitted for a group of cases."""
+        return self.out / "fits" / group
+
+    def own(self, group: str, method: str) -> Path:
+        """Folder of something fitted beside the suite; it is there once its manifest is."""
+        return self.out / "fits" / f"{group}-own" / slug(method)
+
+    def made(self, group: str, method: str) -> bool:
+        """Whether it is there."""
+        return (self.own(group, method) / "manifest.json").exists()
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers of starts, over all cases of a group; every population has starts of its own."""
+
+    fit: int
+    calibration: int
+    confirmation: int
+    searched: int = 0  # confirmation starts of planner pools, each of which costs a search
+    audit: int = 0
+    plastic: tuple[int, int] = (0, 0)  # fitting and calibration starts of adapted predictors
+    curve: tuple[int, ...] = ()  # fitting starts of a learning curve
+    repeats: int = 10  # of a latency measurement
+    updates: int | None = None  # most updates of an operator
+    shipped: bool = False  # take the fitted methods of the package instead of fitting
+
+
+@dataclass(frozen=True)
+class Case:
+    """Starts on which methods are compared."""
+
+    name: str  # as the tables name it
+    bank: CollectConfig
+    look: str = PLAIN
+    group: str = "all"  # cases of one group share what was fitted
+    part: tuple[int, int] | None = None  # first and last start of the bank; None: all of them
+    rule: str = ""  # another rule than the bank's, by which its costs are judged,
+    scale: float = 1.0  # and what they are multiplied by for it
+    proposer: Callable[[str], Proposer] | None = None  # device -> a search that makes the pools
+
+    @property
+    def folder(self) -> str:
+        """Where its bank lies: cases that differ in look, rule or part alone share one."""
+        b = self.bank
+        return f"{b.split}/{b.shape}-{b.profile}".replace("+", "plus")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A plug-in: something measured for a case, stored as JSON, and shown in a section of the page.
+
+    `run` returns what is stored in measures/NAME/CASE.json; arrays may be stored beside it. The
+    tables and the figures are made from stored files alone.
+    """
+
+    name: str
+    title: str
+    text: tuple[str, ...] = ()
+    run: Callable[["Study", Case, Say], Any] | None = None  # None: made from the rows alone
+    tables: Callable[["Results"], Iterable[Table]] = lambda results: ()
+    figures: Callable[["Results", Path], Iterable[tuple[str, str]]] = lambda results, folder: ()
+    only: tuple[str, ...] = ()  # names of cases; all of them if empty
+    when: Callable[[Sizes], bool] = lambda sizes: True
+
+
+@dataclass(frozen=True)
+class Design:
+    """One study."""
+
+    name: str
+    title: str
+    question: tuple[str, ...]  # paragraphs at the head of the page
+    weights: tuple[str, ...]  # geometries by the names of their weights
+    sizes: Mapping[str, Sizes]  # preset -> sizes
+    cases: Callable[[str, Sizes, Place], list[Case]]  # of a role
+    evidence: Callable[[Bank, str], Evidence]  # bank, look
+    recipe: Recipe  # what is fitted
+    natives: Mapping[str, str]  # method -> column of the evidence; the best geometry comes first
+    density: tuple[str, ...]  # columns whose predicted ends make a consensus control
+    fusion: str  # the second primary comparison
+    control: str  # the third: fusion that also ranks pool density
+    base: str = ""  # what the published operator starts from, if not that fusion
+    against: tuple[str, ...] = ()  # further methods that ours is compared with
+    pools: Mapping[str, str] = field(default_factory=dict)  # case -> what its pools are
+    measures: tuple[Measure, ...] = ()
+    blocks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # ablations: first = base
+    summary: bool = False  # store summaries of wide latents
+    sparse: int = 0  # so many candidates of a fitting start count as executed; 0: all
+    together: bool = False  # whether cases of one group are also counted together
+    clustered: bool = False  # cases share their starts
+    eligible: Callable[[Population], list[bool]] = has_both  # starts on which a decision matters
+    rule: str = ""  # name of that rule, if tables show the eligible starts beside all of them
+    paper: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # view -> pools, case there
+    paper_names: Mapping[str, str] = field(default_factory=dict)  # the paper's method -> ours
+    unit: tuple[float, str] | None = None  # factor of costs and a note that names their unit
+    first: str = ""  # name of the candidate with the smallest ID, where it is special
+    realised: str = ""  # geometry whose executed latents choose, as a bound
+    prepare: Callable[["Study", str, Say], None] | None = None  # more evidence of a group
+    extra: Callable[["Study", str, Say], Mapping[str, Alignment]] | None = None  # more fits
+    shipped: Path | None = None  # fitted methods that come with the package, by group
+    here: Mapping[str, AlignConfig] = field(default_factory=dict)  # fitted beside shipped ones
+    ours: str = "D-JEPA"
+    published: str = "relational"
+
+    @property
+    def primary(self) -> tuple[str, ...]:
+        """What ours is compared with first: declared here, before any confirmation start is seen.
+
+        The best single geometry is the one whose weight card reports most success on its own
+        selection starts; a test compares.
+        """
+        return next(iter(self.natives)), self.fusion, self.control
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """Ours with each of these, and D-JEPA as published with the scores it starts from."""
+        ours = [Comparison.of(self.ours, other) for other in self.primary]
+        return *ours, Comparison.of(self.published, self.base or self.fusion)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the confirmation cases."""
+        return [case.name for case in self._confirmation()]
+
+    def units(self) -> dict[str, list[str]]:
+        """What a verdict is about, name -> cases: each group of cases, or each case."""
+        cases = self._confirmation()
+        if not self.together:
+            return {case.name: [case.name] for case in cases}
+        found: dict[str, list[str]] = {}
+        for case in cases:
+            found.setdefault(case.group, []).append(case.name)
+        return {"all" if len(found) == 1 else f"all {g}": names for g, names in found.items()}
+
+    def _confirmation(self) -> list[Case]:
+        sizes = Sizes(1000, 1000, 1000, 1000)  # names do not depend on them
+        return self.cases("confirmation", sizes, Place(Path(), LocalEngine(1)))
+
+
+def split_of(study: str, role: str) -> str:
+    """Name of the split of a role: no two share a start.
+
+    Confirmation starts are the second set: our method was changed after the first was looked at.
+    """
+    return f"{study}-{role}-2" if role == "confirmation" else f"{study}-{role}"
+
+
+def share_out(starts: int, names: Sequence[str]) -> dict[str, int]:
+    """As many of each as make `starts` together; what does not divide goes to the first."""
+    each, left = divmod(starts, len(names))
+    return {name: each + (i < left) for i, name in enumerate(names)}

@@ -1,0 +1,116 @@
+"""Success with fewer candidates. Legend: N starts, K candidates."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from djepa.align.methods import Chooser, Population
+from djepa.align.registry import label, ordered
+from djepa.evidence.evidence import Evidence
+from djepa.report.curves import budget_curves
+from djepa.report.tables import Table
+from djepa.seeds import generator
+from djepa.studies.decisions import solved
+from djepa.studies.design import Case, Measure
+from djepa.studies.results import Results
+from djepa.studies.stages import Say
+from djepa.studies.study import Study
+
+SUBSETS, SEEDS = (8, 16, 32), tuple(range(9201, 9217))
+Budgets = dict[str, dict[int, list[float]]]  # method -> candidates -> success by seed
+
+
+def budget(methods: Sequence[str]) -> Measure:
+    """Success of these methods on 8, 16 and 32 candidates of a pool and on all of them."""
+
+    def run(study: Study, case: Case, say: Say) -> Budgets:
+        test = study.population("confirmation", case)
+        known = study.choosers(case.group, test.evidence.names)
+        return budgets({name: known[name] for name in methods if name in known}, test)
+
+    return Measure(
+        name="budget",
+        title="Fewer candidates",
+        text=(
+            "Success on nested subsets of each pool, the same for all methods. Ranks and "
+            "corrections are computed within the subset; fitted weights stay the same.",
+        ),
+        run=run,
+        tables=_tables,
+        figures=_figures,
+    )
+
+
+def budgets(
+    choosers: Mapping[str, Chooser], test: Population, seeds: Sequence[int] = SEEDS
+) -> Budgets:
+    """Method -> number of candidates -> success by seed."""
+    K = test.evidence.candidates
+    sizes = [k for k in SUBSETS if k < K]
+    found: Budgets = {n: {k: [] for k in sizes} for n in choosers}
+    for seed in seeds:
+        order = nested(test.evidence, seed)
+        for k in sizes:
+            part = smaller(test, order[:, :k])
+            for name, choose in choosers.items():
+                found[name][k].append(_share(choose, part))
+    for name, choose in choosers.items():  # the whole pool is one subset
+        found[name][K] = [_share(choose, test)]
+    return found
+
+
+def nested(evidence: Evidence, seed: int) -> Tensor:
+    """(N, K) positions: a start's first k are its subset of k, by a draw of its own."""
+    by_id = evidence.ids.argsort(dim=1).cpu().numpy()
+    rows = [
+        by_id[i][generator("budget", seed, identity).permutation(evidence.candidates)]
+        for i, identity in enumerate(evidence.identities)
+    ]
+    return torch.from_numpy(np.stack(rows)).to(evidence.ids.device)
+
+
+def smaller(test: Population, positions: Tensor) -> Population:
+    """The same starts with some of their candidates, in the order of the pool."""
+    at = positions.sort(dim=1).values
+    return Population(test.evidence.columns(at), test.outcomes.columns(at))
+
+
+def _share(choose: Chooser, test: Population) -> float:
+    return float(solved(choose(test.evidence), test).double().mean())
+
+
+def _stored(results: Results) -> Iterator[tuple[str, dict[str, dict[int, list[float]]]]]:
+    for case, value in results.measured("budget").items():
+        of = {m: {int(k): v for k, v in by.items()} for m, by in value.items()}
+        yield case, {m: dict(sorted(of[m].items())) for m in ordered(of)}
+
+
+def _tables(results: Results) -> Iterator[Table]:
+    for case, of in _stored(results):
+        sizes, lines = list(next(iter(of.values()))), []
+        for method, by in of.items():
+            lines.append((label(method), *(_spread(by[k]) for k in sizes)))
+        seeds = max(len(by[k]) for by in of.values() for k in sizes)
+        yield Table(
+            f"budget-{case}",
+            f"Success by number of candidates, {case} pools, %",
+            ("method", *(f"K = {k}" for k in sizes)),
+            tuple(lines),
+            f"Mean (smallest-largest) over {seeds} subsets, which the methods share.",
+        )
+
+
+def _spread(shares: Sequence[float]) -> str:
+    """Mean and ends in percent; the mean alone where all are equal."""
+    low, high, mean = (100 * f(shares) for f in (min, max, np.mean))
+    return f"{mean:.1f}" if low == high else f"{mean:.1f} ({low:.1f}-{high:.1f})"
+
+
+def _figures(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
+    for case, of in _stored(results):
+        named = {label(method): by for method, by in of.items()}
+        budget_curves(folder / f"budget-{case}", named, len({r.start for r in results.rows[case]}))
+        yield f"budget-{case}", "Bands: range over the subsets."

@@ -1,0 +1,203 @@
+"""What a study left in its folder, and the tables and verdicts made of it.
+
+Only rows/ and measures/ are needed, so the stored results of earlier runs (docs/results) do as well
+as a whole folder.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors.numpy import load_file
+
+from djepa.align.registry import label, ordered
+from djepa.errors import DjepaError
+from djepa.evaluate import paper
+from djepa.evaluate.rows import Row, read_rows
+from djepa.evaluate.verdict import Verdict, judge
+from djepa.files import write_atomically
+from djepa.report.results import (
+    Rows,
+    ablation_table,
+    cost_table,
+    gap_closed,
+    paired_table,
+    success_table,
+    views,
+)
+from djepa.report.tables import Table, write_table
+
+if TYPE_CHECKING:
+    from djepa.studies.design import Design
+
+
+@dataclass(frozen=True)
+class Results:
+    """Rows and measures of one study."""
+
+    folder: Path
+    design: "Design"
+
+    @cached_property
+    def rows(self) -> dict[str, list[Row]]:
+        """Case -> rows, of those that were decided."""
+        files = {case: self.folder / "rows" / f"{case}.csv.gz" for case in self.design.names}
+        found = {case: read_rows(file) for case, file in files.items() if file.exists()}
+        if not found:
+            raise DjepaError(f"{self.folder} holds no rows yet: no case was decided.")
+        return found
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """What study.json says."""
+        return _about(self.folder)
+
+    @cached_property
+    def methods(self) -> list[str]:
+        """Those that were run, in the order of the registry."""
+        return ordered(row.method for rows in self.rows.values() for row in rows)
+
+    @cached_property
+    def views(self) -> dict[str, Rows]:
+        """What tables count: cases, their eligible starts, and cases together."""
+        units = self.design.units() if self.design.together else {}
+        return views(self.rows, units, bool(self.design.rule))
+
+    @cached_property
+    def verdicts(self) -> list[Verdict]:
+        """The primary comparisons that the design declares."""
+        d = self.design
+        return judge(self.rows, d.comparisons, d.units(), d.clustered)
+
+    def measured(self, name: str) -> dict[str, Any]:
+        """Case -> what a measure found, in the order of the cases."""
+        files = {c: self.folder / "measures" / name / f"{c}.json" for c in self.design.names}
+        return {case: json.loads(f.read_text()) for case, f in files.items() if f.exists()}
+
+    def arrays(self, name: str) -> dict[str, dict[str, Any]]:
+        """Case -> arrays that a measure stored beside its JSON."""
+        folder = self.folder / "measures" / name
+        files = {case: folder / f"{case}.safetensors" for case in self.design.names}
+        return {case: load_file(file) for case, file in files.items() if file.exists()}
+
+    def paper(self, quantity: str = "success") -> dict[tuple[str, str], float]:
+        """(view, method) -> the paper's figure, where it is of the same method, pools and study."""
+        d = self.design
+        at = {view: (pools, case if quantity == "success" else "")
+              for view, (pools, case) in d.paper.items() if view in self.views}  # fmt: skip
+        return paper.columns(d.name, at, quantity, d.paper_names)
+
+
+def load_results(folder: Path | str) -> Results:
+    """The results in a folder, by what its study.json says it is."""
+    from djepa.studies.index import get_design
+
+    return Results(Path(folder), get_design(str(_about(Path(folder)).get("study"))))
+
+
+def make_tables(results: Results) -> list[Table]:
+    """Every table of a study: of its rows, then of its measures."""
+    found = [*success_tables(results), *paired_tables(results), *ablation_tables(results)]
+    return found + [table for m in results.design.measures for table in m.tables(results)]
+
+
+def success_tables(results: Results) -> list[Table]:
+    """Success and cost of every method."""
+    d, rows = results.design, results.rows
+    rule = next(iter(rows.values()))[0].rule
+    once = {case: of for case, of in rows.items() if of[0].rule == rule}  # others: the same costs
+    note = f"In units of the threshold of {rule}; a start is solved below 1."
+    factor, unit = d.unit or (1.0, note)
+    kinds = [("success", "all starts", {v: of for v, of in results.views.items() if "," not in v})]
+    if d.rule:
+        some = {v: of for v, of in results.views.items() if "," in v}
+        kinds.append(("success-eligible", "eligible starts", some))
+    tables = [
+        success_table(seen, results.methods, results.paper(), name, on) for name, on, seen in kinds
+    ]
+    return [*tables, cost_table(once, results.methods, unit, factor, results.paper("cost"))]
+
+
+def paired_tables(results: Results) -> list[Table]:
+    """Ours, and D-JEPA as published, against other methods."""
+    d = results.design
+    others = [n for n in results.methods if n in (*d.primary, *d.against)]
+    return [
+        paired_table(results.views, ours, others, results.verdicts, d.clustered)
+        for ours in (d.ours, d.published)
+        if ours in results.methods
+    ]
+
+
+def ablation_tables(results: Results) -> list[Table]:
+    """Of designs that have some, one per case."""
+    if not results.design.blocks:
+        return []
+    return [
+        ablation_table(case, {case: rows}, results.design.blocks)
+        for case, rows in results.rows.items()
+    ]
+
+
+def short_table(results: Results, methods: Sequence[str]) -> Table:
+    """A few methods on all starts of every case."""
+    rows: Mapping[str, Rows] = {case: {case: of} for case, of in results.rows.items()}
+    return success_table(rows, [m for m in methods if m in results.methods], {})
+
+
+def verdict(results: Results) -> list[str]:
+    """What the rows say, one line per unit; nothing here is written by hand."""
+    d, lines = results.design, []
+    for unit, cases in d.units().items():
+        some = [v for v in results.verdicts if v.where == unit]
+        parts = []
+        for ours in dict.fromkeys(v.ours for v in some):
+            own = [v.phrase for v in some if v.ours == ours]
+            name = label(ours) + ("," if "," in label(ours) else "")
+            parts.append(f"{name} {'; it '.join(own)}.")
+        if not parts:
+            continue
+        if len(cases) == 1:
+            parts.append(_closed(results.rows[cases[0]], d.ours, d.primary[0]))
+        about = f" ({d.pools[unit]})" if unit in d.pools else ""
+        lines.append(f"**{unit}**{about}: " + " ".join(parts))
+    return lines
+
+
+def _closed(rows: Sequence[Row], ours: str, base: str) -> str:
+    """How much of the possible gain is reached, and how often the gate opened."""
+    gate = [row.opened for row in rows if row.method == ours]
+    opened = f"its gate opened on {sum(gate)} of {len(gate)} starts."
+    try:
+        gap = gap_closed(rows, ours, base)
+    except DjepaError:
+        return f"{label(base)} already solves every start that has a success; {opened}"
+    low, high = (100 * end for end in gap.interval)
+    share = f"{100 * gap.share:.0f} % ({low:.0f} to {high:.0f})"
+    return (
+        f"{label(ours)} reaches {share} of what the best candidate gains over {label(base)}; "
+        f"{opened}"
+    )
+
+
+def write_tables(results: Results) -> None:
+    """As CSV, Markdown and LaTeX; the last file is the list of them."""
+    folder = results.folder / "tables"
+    folder.mkdir(parents=True, exist_ok=True)
+    tables = make_tables(results)
+    for table in tables:
+        write_table(folder, table)
+    listed = "\n".join(f"- [{table.title}]({table.name}.md)" for table in tables) + "\n"
+    write_atomically(folder / "README.md", listed.encode())
+
+
+def _about(folder: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((folder / "study.json").read_text()))
+    except FileNotFoundError:
+        raise DjepaError(f"{folder} has no study.json: it is no folder of a study.") from None
+    except (ValueError, TypeError):
+        raise DjepaError(f"{folder / 'study.json'} is damaged.") from None
