@@ -42,7 +42,7 @@ def predict_frames(geometry: Geometry, given: Inputs) -> Predicted:
     """The plain call in float32: PyTorch alone would convolve in TF32 on a GPU.
 
     Context and goal are encoded in one call, once per start; candidates are rolled out in batches
-    of the geometry's `chunk`. On two cores nothing else was faster (docs/performance.md).
+    of the geometry's `chunk`. On a CPU nothing else gained over 7 % (docs/performance.md).
     """
     with arithmetic(given.candidates.device, "float32"):
         futures, goal = _futures(geometry.encode, geometry.rollout, given)
