@@ -24,7 +24,7 @@ from djepa.worlds.traffic.plane import (
     to_frame,
     to_world,
 )
-from djepa.worlds.traffic.recording import cut, egos
+from djepa.worlds.traffic.recording import Recording, cut, egos
 from djepa.worlds.traffic.roads import FAMILIES
 from djepa.worlds.traffic.scene import STEER, WHEEL_BASE, H, Kind, V, X, Y
 
@@ -102,11 +102,11 @@ def test_a_point_beside_a_line_is_found_again(s: float, offset: float) -> None:
 
 
 @pytest.fixture(scope="module")
-def logs():  # type: ignore[no-untyped-def]
+def logs() -> list[Recording]:
     return [make_log("fit", i, seed=1) for i in range(len(FAMILIES))]
 
 
-def test_generated_traffic_moves_as_traffic_does(logs) -> None:  # type: ignore[no-untyped-def]
+def test_generated_traffic_moves_as_traffic_does(logs: list[Recording]) -> None:
     for log in logs:
         cars = log.state[log.clean]
         moved = np.hypot(*np.moveaxis(np.diff(cars[..., :2], axis=1), -1, 0)) / 0.1
@@ -119,10 +119,10 @@ def test_generated_traffic_moves_as_traffic_does(logs) -> None:  # type: ignore[
             assert not (boxes_meet(boxes[i][None], boxes[:i]) & both).any(), log.log
     kinds = {Kind(k) for log in logs for k in log.kind}
     assert {Kind.VEHICLE, Kind.PEDESTRIAN, Kind.STATIC} <= kinds
-    assert any(log.red.any() for log in logs)
+    assert any(log.red is not None and log.red.any() for log in logs)
 
 
-def test_a_log_depends_on_its_names_alone(logs) -> None:  # type: ignore[no-untyped-def]
+def test_a_log_depends_on_its_names_alone(logs: list[Recording]) -> None:
     again = make_log("fit", 3, seed=1)
     np.testing.assert_array_equal(again.state, logs[3].state)
     layouts = [make_log(split, 3, seed=1).lanes[0].polygon for split in SPLITS]
@@ -131,7 +131,7 @@ def test_a_log_depends_on_its_names_alone(logs) -> None:  # type: ignore[no-unty
         make_log("test", 0)
 
 
-def test_the_ego_is_out_of_the_traffic_and_drives_well(logs) -> None:  # type: ignore[no-untyped-def]
+def test_the_ego_is_out_of_the_traffic_and_drives_well(logs: list[Recording]) -> None:
     values = []
     for log in logs:
         row = egos(log, 40)[0]
@@ -144,7 +144,7 @@ def test_the_ego_is_out_of_the_traffic_and_drives_well(logs) -> None:  # type: i
     assert np.mean(values) > 0.9
 
 
-def test_proposals_match_the_start_speed_and_differ(logs) -> None:  # type: ignore[no-untyped-def]
+def test_proposals_match_the_start_speed_and_differ(logs: list[Recording]) -> None:
     vocabulary = fit_vocabulary(logs, generator("test"), entries=200)
     known = np.concatenate([motions_in(log)[0] for log in logs])
     assert all((known == motion).all((1, 2)).any() for motion in vocabulary.motions[:20])
@@ -163,7 +163,7 @@ def test_proposals_match_the_start_speed_and_differ(logs) -> None:  # type: igno
     assert pdms.max() > 0.8 > pdms.min()
 
 
-def test_too_little_traffic_makes_no_vocabulary(logs) -> None:  # type: ignore[no-untyped-def]
+def test_too_little_traffic_makes_no_vocabulary(logs: list[Recording]) -> None:
     with pytest.raises(DjepaError, match="too few"):
         fit_vocabulary([], generator("test"))
 
