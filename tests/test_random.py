@@ -16,8 +16,6 @@ GLOBAL = {"manual_seed", "manual_seed_all", "seed", "set_rng_state", "initial_se
 IN_PLACE = {"normal_", "uniform_", "bernoulli_", "random_", "exponential_", "cauchy_"}
 INIT = ("normal_", "uniform_", "orthogonal_", "sparse_")
 DROPOUT = {"dropout", "alpha_dropout", "Dropout", "Dropout1d", "Dropout2d", "AlphaDropout"}
-# To be removed: the operator's layers still draw their dropout from the global stream.
-NOT_YET = {"align/fit.py", "align/operator.py"}
 
 
 def global_draws(code: str) -> Iterator[str]:
@@ -58,7 +56,7 @@ def test_nothing_random_is_global() -> None:
         for file in sorted(SOURCE.rglob("*.py"))
         if (draws := list(global_draws(file.read_text())))
     }
-    assert found.keys() <= NOT_YET, found
+    assert not found
 
 
 @pytest.mark.parametrize(
