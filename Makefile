@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 OUT    ?= runs/study
 
-.PHONY: study test quick slow lint bench soak browser clean
+.PHONY: study test quick slow lint bench docs soak browser clean
 
 study: $(VENV)/.base
 	$(BIN)/djepa info
@@ -27,6 +27,10 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.base
 	$(BIN)/djepa bench all --json runs/bench.json
+
+# Writes every generated part of README and docs from docs/results; the site is build/site/index.html.
+docs: $(VENV)/.docs
+	$(BIN)/python -m tools.docs
 
 # Kills every long command at random moments, for half an hour; writes runs/soak.md.
 soak: $(VENV)/.dev
@@ -55,4 +59,8 @@ $(VENV)/.base: $(BIN)/python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/.base
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.base
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	touch $@

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from djepa.errors import DjepaError
 Array = npt.NDArray[Any]
 
 
+@cache  # tables ask for the same counts again and again
 def wilson(hits: int, of: int) -> tuple[float, float]:
     """Wilson's 95 % score interval of a share; of nothing, nothing is known: (0, 1).
 

@@ -61,7 +61,7 @@ def read_rows(path: Path) -> list[Row]:
     """All rows of a file; anything else than such a file is refused by name."""
     try:
         head, *lines = csv.reader(io.StringIO(gzip.decompress(path.read_bytes()).decode()))
-        rows = [_parse(line) for line in lines] if head == list(_KINDS) else None
+        rows = _parse(lines) if head == list(_KINDS) else None
     except (OSError, EOFError, ValueError, TypeError, zlib.error) as error:
         raise DjepaError(f"{path} cannot be read as result rows: {error}.") from None
     if rows is None:
@@ -83,8 +83,8 @@ def successes(rows: Iterable[Row]) -> dict[str, npt.NDArray[np.bool_]]:
     return {name: np.array([of[s] for s in sorted(of)], bool) for name, of in found.items()}
 
 
-def _parse(line: list[str]) -> Row:
-    values = {
-        name: _AS[kind](text) for (name, kind), text in zip(_KINDS.items(), line, strict=True)
-    }
-    return Row(**values)
+def _parse(lines: list[list[str]]) -> list[Row]:
+    """Column by column, which is many times faster than cell by cell."""
+    columns = zip(*lines, strict=True) if lines else [() for _ in _KINDS]
+    values = [map(_AS[kind], of) for kind, of in zip(_KINDS.values(), columns, strict=True)]
+    return [Row(*cells) for cells in zip(*values, strict=True)]

@@ -125,12 +125,14 @@ def compare(
     hits: dict[str, list[bool]] = {name: [] for name in (comparison.ours, *comparison.theirs)}
     starts = list[str]()
     for case in rows.values():
-        solved = successes([row for row in case if row.method in hits])
+        some = [row for row in case if row.method in hits]
+        solved = successes(some)
         if set(solved) != set(hits):
             return None
         for name, of in solved.items():
             hits[name] += of.tolist()
-        starts += [name for _, name in sorted({(row.start, row.identity) for row in case})]
+        own = {row.start: row.identity for row in some if row.method == comparison.ours}
+        starts += [own[start] for start in sorted(own)]
     if not starts:
         return None
     theirs = max(comparison.theirs, key=lambda name: sum(hits[name]))

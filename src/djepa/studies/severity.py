@@ -34,9 +34,7 @@ from djepa.worlds.looks import CLEAN, CONDITIONS
 from djepa.worlds.shapes import get_shape
 
 GEOMETRY, SPLIT, STARTS, HALVINGS = "shapes-jepawm", "dev-looks", 128, 4
-PAPER = {
-    key.case: of.value for key, of in select("appearance").items() if key.method == "native"
-}
+PAPER = {key.case: of.value for key, of in select("appearance").items() if key.method == "native"}
 Success = Callable[[float], float]  # severity -> native success, %
 
 

@@ -1,0 +1,50 @@
+"""Fill the marked parts of a page.
+
+    <!--= success("pusht-large", "decoy", "D-JEPA") -->84.8 %<!--/-->
+
+The marker holds a call of a function of values.py, followed by what it returns. A marker that ends
+its line makes a block of whole lines.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tools.docs import values
+
+ROOT = Path(__file__).parents[2]
+MARK = re.compile(r"<!--= (.*?) -->(.*?)<!--/-->", re.DOTALL)
+
+
+def pages() -> list[Path]:
+    """README, changelog and every page of docs."""
+    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def functions() -> dict[str, Callable[..., str]]:
+    """What a marker may call: the public functions of values.py."""
+    own = {n: f for n, f in vars(values).items() if getattr(f, "__module__", "") == values.__name__}
+    return {name: function for name, function in own.items() if not name.startswith("_")}
+
+
+def filled(text: str) -> str:
+    """The text with every marked part made anew."""
+
+    def made(match: re.Match[str]) -> str:
+        call, old = match.groups()
+        try:
+            new = str(eval(" ".join(call.split()), functions()))
+        except Exception as error:
+            raise ValueError(f"<!--= {call} -->: {error}") from error
+        new = f"\n{new.strip()}\n" if old.startswith("\n") else new
+        return f"<!--= {call} -->{new}<!--/-->"
+
+    return MARK.sub(made, text)
+
+
+def changed() -> Iterator[tuple[Path, str]]:
+    """Pages that are not what they should be, and what they should be."""
+    for page in pages():
+        text = page.read_text()
+        if (new := filled(text)) != text:
+            yield page, new

@@ -1,0 +1,202 @@
+"""What a marker in a page can call. Everything is read from docs/results and the weight cards.
+
+`run` is a folder of docs/results, such as pusht-large; `where` a case or cases counted together.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from djepa.align.registry import METHODS, label
+from djepa.bench.measure import Row
+from djepa.bench.subject import GeometryRow
+from djepa.bench.table import bench_markdown
+from djepa.evaluate.intervals import Rate, markdown_table
+from djepa.evaluate.quality import Quality, quality_markdown
+from djepa.evaluate.rows import successes
+from djepa.models.weights import read_card
+from djepa.report.results import gap_closed, pair_of
+from djepa.report.tables import to_markdown
+from djepa.studies import results as study
+from djepa.studies.index import across_studies
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+@cache
+def stored(run: str) -> study.Results:
+    """Rows and measures, read once."""
+    return study.load_results(RESULTS / run)
+
+
+@cache
+def _tables(run: str) -> dict[str, str]:
+    return {table.name: to_markdown(table) for table in study.make_tables(stored(run))}
+
+
+@cache
+def _json(file: str) -> Any:
+    return json.loads((RESULTS / file).read_text())
+
+
+def _rows(run: str, where: str) -> dict[str, Any]:
+    found = stored(run)
+    cases = found.design.units().get(where, [where])
+    return {case: found.rows[case] for case in cases}
+
+
+def _rate(run: str, where: str, method: str) -> Rate:
+    hits = [successes(of)[method] for of in _rows(run, where).values()]
+    return Rate(sum(int(h.sum()) for h in hits), sum(len(h) for h in hits))
+
+
+def success(run: str, where: str, method: str, interval: bool = False) -> str:
+    """Such as 84.8 %, or 84.8 % (83.2-86.3)."""
+    return _rate(run, where, method).percent(interval)
+
+
+def starts(run: str, where: str) -> str:
+    """Number of starts."""
+    return f"{_rate(run, where, 'oracle').of:,}"
+
+
+def gain(run: str, where: str, ours: str, theirs: str) -> str:
+    """Such as +2.4 points (+1.2 to +3.7)."""
+    p = pair_of(_rows(run, where), ours, theirs, stored(run).design.clustered)
+    assert p is not None, "not run"
+    low, high = (100 * end for end in p.difference_interval)
+    return f"{100 * p.difference:+.1f} points ({low:+.1f} to {high:+.1f})"
+
+
+def verdict(run: str, where: str, ours: str, theirs: str) -> str:
+    """Such as: is better than fusion of four models: +3.1 points (+1.0 to +5.2), p = 0.004."""
+    wanted = (where, ours, theirs)
+    verdicts = stored(run).verdicts
+    return next(v.phrase for v in verdicts if (v.where, v.ours, v.theirs) == wanted)
+
+
+def verdicts(run: str) -> str:
+    """Every primary comparison with its verdict."""
+    lines = ["| on | method | against | difference, points | adjusted p | verdict |"]
+    lines += ["| --- | --- | --- | --: | --: | --- |"]
+    for v in stored(run).verdicts:
+        points, p = v.points.split(", p ")
+        cells = (label(v.ours), label(v.theirs), points.replace(" points", ""), p.strip("= "))
+        lines.append(f"| {v.where} | {' | '.join(cells)} | {v.word} |")
+    return "\n".join(lines)
+
+
+def tables(run: str, *names: str) -> str:
+    """Some tables of a study, or all of them."""
+    return "\n".join(_tables(run)[name] for name in names or _tables(run))
+
+
+def short(run: str, *methods: str) -> str:
+    """Success of a few methods."""
+    return to_markdown(study.short_table(stored(run), methods))
+
+
+def across(preset: str, *studies: str) -> str:
+    """What the main methods reach in several studies."""
+    return to_markdown(across_studies({name: stored(f"{name}-{preset}") for name in studies}))
+
+
+def opened(run: str, method: str) -> str:
+    """On how many starts the gate opened, over all cases, such as 0 of 6,144."""
+    gates = [row.opened for of in stored(run).rows.values() for row in of if row.method == method]
+    return f"{sum(gates):,} of {len(gates):,}"
+
+
+def closed(run: str, case: str, ours: str, base: str) -> str:
+    """Share of what the best candidate gains over the base, such as 46 % (40 to 51)."""
+    gap = gap_closed(stored(run).rows[case], ours, base)
+    low, high = (100 * end for end in gap.interval)
+    return f"{100 * gap.share:.0f} % ({low:.0f} to {high:.0f})"
+
+
+def learning(run: str) -> str:
+    """Success by number of fitting starts."""
+    measured = stored(run).measured("learning")
+    columns = [
+        {f"{label(p['method'])}, {p['fit']:,}": Rate(p["hits"], p["of"]).percent(True)
+         for p in sorted(points, key=lambda p: (list(METHODS).index(p["method"]), p["fit"]))}
+        for points in measured.values()
+    ]  # fmt: skip
+    return markdown_table("method, fitting starts", list(measured), columns)
+
+
+def learned(run: str, case: str, method: str, fit: int) -> str:
+    """One point of it."""
+    points = stored(run).measured("learning")[case]
+    found = next(p for p in points if (p["method"], p["fit"]) == (method, fit))
+    return Rate(found["hits"], found["of"]).percent()
+
+
+def milliseconds(run: str, case: str, name: str) -> str:
+    """Median time of a deployed planner for one start."""
+    return f"{median(stored(run).measured('deployment')[case][name]['milliseconds']):.1f} ms"
+
+
+def spearman(size: int) -> str:
+    """Smallest and largest correlation of the shipped models among their best candidates."""
+    found = [row["spearman"][str(size)] for row in _json("quality.json")]
+    return f"{min(found):.2f} to {max(found):.2f}"
+
+
+def quality() -> str:
+    """How well the shipped push models choose."""
+    rows = []
+    for row in _json("quality.json"):
+        spearman = {int(k): row["spearman"][k] for k in ("63", "32", "16", "8", "4")}
+        rows.append(Quality(**{**row, "picks": tuple(row["picks"]), "spearman": spearman}))
+    return quality_markdown(rows)
+
+
+def card(weights: str, *shown: str, group: str = "") -> str:
+    """Cells from a weight card: native, realised and oracle success, minutes of training.
+
+    `weights` are shipped ones, or "second tdjepa" and "second lewm", which are not.
+    """
+    second = _json("tdjepa-seed-2.json")
+    others = {"second tdjepa": second, "second lewm": second["recipe"]["encoder_card"]}
+    whole = others.get(weights) or read_card(weights)
+    of = whole["metrics"][group] if group else whole["metrics"]
+    low, high = (100 * end for end in of["native_interval"])
+    cells = {part: f"{100 * of[part]:.1f} %" for part in ("native", "realised", "oracle")}
+    cells["native"] += f" ({low:.1f}-{high:.1f})"
+    cells["minutes"] = f"{whole['recipe']['minutes']:.1f}"
+    return " | ".join(cells[name] for name in shown)
+
+
+def bench(name: str, against: str = "plain") -> str:
+    """A recorded benchmark."""
+    stored = _json(f"bench-{name}.json")
+    kind = GeometryRow if name.startswith("geometry") else Row
+    rows = stored["rows"] if isinstance(stored, dict) else stored
+    made = [kind(**{k: v for k, v in row.items() if k != "ratio"}) for row in rows]
+    return bench_markdown(made, against)
+
+
+def chooser(profile: str, name: str, of: str = "success", file: str = "pool-stats") -> str:
+    """A rule without a model on pools of a profile; `of`: success, or cluster."""
+    bank = next(bank for bank in _json(f"{file}.json") if bank["name"] == profile)
+    if name == "random":
+        return f"{100 * bank['random']:.1f} %"
+    entry = bank["choosers"][name][of]
+    return Rate(entry["hits"], entry["of"]).percent(interval=True)
+
+
+def pools() -> str:
+    """What rules without a model reach on every profile."""
+    banks = _json("pool-stats.json")
+    columns = [
+        {
+            "starts × candidates": f"{bank['starts']} × {bank['candidates']}",
+            "starts with both outcomes": f"{100 * bank['mixed']['share']:.1f} %",
+            **{name: chooser(bank["name"], name) for name in ("random", *bank["choosers"])},
+        }
+        for bank in banks
+    ]
+    return markdown_table("success of", [bank["name"] for bank in banks], columns)
