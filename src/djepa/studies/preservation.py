@@ -40,11 +40,11 @@ def preservation(model: LeWM, patches: Mapping[str, Patch], test: Supervised) ->
     starts, won = test.starts, test.outcomes.success
     base = futures(model, starts, 8)
     predicted = {NATIVE: base} | {
-        name: control_futures(model, patch, starts) for name, patch in patches.items()
+        name: control_futures(model, patch, starts, base) for name, patch in patches.items()
     }
     costs = {name: model.native_cost(z, starts.goal) for name, z in predicted.items()}
     if "Var-JEPA" in patches:
-        sampled = control_costs(model, {"Var-JEPA": patches["Var-JEPA"]}, starts)
+        sampled = control_costs(model, {"Var-JEPA": patches["Var-JEPA"]}, starts, base)
         costs |= {name: sampled[name] for name in SAMPLED}
     errors = {name: _errors(z, test.realised) for name, z in predicted.items()}
     hits = {

@@ -43,26 +43,36 @@ def fit_controls(
     return {name: load_patch(folder / name) for name in FITTED}
 
 
-def control_futures(model: LeWM, patch: Patch, starts: Encoded, batch: int = 8) -> Tensor:
-    """(N, K, B, D) futures that a fitted control decides by. Takes no outcome."""
+def control_futures(
+    model: LeWM, patch: Patch, starts: Encoded, frozen: Tensor | None = None, batch: int = 8
+) -> Tensor:
+    """(N, K, B, D) futures that a fitted control decides by. Takes no outcome.
+
+    `frozen`: futures of the unchanged model, where they are known already.
+    """
     if "shape" not in patch.card:  # tensors of the predictor itself
         return futures(apply_patch(model, patch), starts, batch)
-    return prior_futures(model, code_of(model, patch), starts, futures(model, starts, batch))
+    base = futures(model, starts, batch) if frozen is None else frozen
+    return prior_futures(model, code_of(model, patch), starts, base)
 
 
 def control_costs(
-    model: LeWM, patches: Mapping[str, Patch], starts: Encoded, batch: int = 8
+    model: LeWM,
+    patches: Mapping[str, Patch],
+    starts: Encoded,
+    frozen: Tensor | None = None,
+    batch: int = 8,
 ) -> dict[str, Tensor]:
     """Control -> (N, K) costs, lower is better; the lowest is chosen, ties to the smaller ID.
 
     `patches` holds what `FITTED` made; with that of Var-JEPA come the two that sample its prior.
     """
-    found = {
-        name: model.native_cost(control_futures(model, patch, starts, batch), starts.goal).double()
-        for name, patch in patches.items()
-    }
+    base = futures(model, starts, batch) if frozen is None else frozen
+    found = {}
+    for name, patch in patches.items():
+        predicted = control_futures(model, patch, starts, base, batch)
+        found[name] = model.native_cost(predicted, starts.goal).double()
     if "Var-JEPA" in patches:
-        code, frozen = code_of(model, patches["Var-JEPA"]), futures(model, starts, batch)
-        drawn = sampled_costs(model, code, starts, frozen)
+        drawn = sampled_costs(model, code_of(model, patches["Var-JEPA"]), starts, base)
         found |= {name: rule(drawn) for name, rule in SAMPLED.items()}
     return found
