@@ -26,7 +26,7 @@ from djepa.align.operator import OperatorConfig
 from djepa.align.outcomes import Outcomes
 from djepa.align.presets import FOUR, PAIR
 from djepa.align.store import alignment_hash
-from djepa.align.suite import MIXTURES, SUITE_KIND, Suite, fit_suite, load_suite, slug, unseen
+from djepa.align.suite import MIXTURES, SUITE_KIND, Suite, fit_suite, load_suite, unseen
 from djepa.artefacts.records import sha256
 from djepa.artefacts.write import Writer
 from djepa.errors import DjepaError

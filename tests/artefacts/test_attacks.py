@@ -68,11 +68,11 @@ def population(split: str, weights: dict[str, str]) -> Population:
     success = rng.random((N, K)) < 0.4
     success[:, :2] = True, False
     found = Evidence.from_arrays(
-        [sha256(f"{split}-{n}".encode()) for n in range(N)],
-        rng.random((N, K)).argsort(1),
-        {name: rng.random((N, K)) for name in PAIR},
-        {name: rng.normal(size=(N, K, D)).astype(np.float32) for name in PAIR},
-        {name: rng.normal(size=(N, D)).astype(np.float32) for name in PAIR},
+        start_ids=[sha256(f"{split}-{n}".encode()) for n in range(N)],
+        candidate_ids=rng.random((N, K)).argsort(1),
+        costs={name: rng.random((N, K)) for name in PAIR},
+        latents={name: rng.normal(size=(N, K, D)).astype(np.float32) for name in PAIR},
+        goals={name: rng.normal(size=(N, D)).astype(np.float32) for name in PAIR},
     )
     evidence = Evidence(**{**vars(found), "weights": weights})
     y = torch.from_numpy(success)

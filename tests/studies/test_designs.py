@@ -11,6 +11,7 @@ from study_kit import BOUNDS, CASES, LOOKS, SIZES, UNSEEN, Finished, every
 
 from djepa.align.methods import Population
 from djepa.align.outcomes import Outcomes
+from djepa.artefacts.records import sha256
 from djepa.errors import DjepaError
 from djepa.evaluate.rows import successes
 from djepa.models.weights import read_card
@@ -220,7 +221,7 @@ def test_what_few_executed_candidates_cost_agrees_with_the_rows(finished: Finish
         assert set(of["solved"]) == {*recipe.alignments, *recipe.mixtures}
         for method, (few, _) in of["solved"].items():
             assert few == successes(tiny.rows()[case])[method].sum()
-    dense, sparse = (tiny.out / "fits" / of / "D-JEPA" / "manifest.json" for of in ("dense", "all"))
+    dense, sparse = (tiny.out / "fits" / of / "d-jepa" / "manifest.json" for of in ("dense", "all"))
     assert dense.read_bytes() != sparse.read_bytes()
 
 
@@ -256,6 +257,10 @@ def test_a_fit_on_starts_that_are_tested_is_refused(name: str, again: Finished) 
     suite = json.loads(path.read_text())
     suite["starts"][0] = tiny.rows()[case.name][0].identity
     path.write_text(json.dumps(suite))
+    sealed = json.loads((path.parent / "manifest.json").read_text())  # as if it was made so
+    sealed["files"]["suite.json"] = sha256(path.read_bytes())
+    sealed["sizes"]["suite.json"] = path.stat().st_size
+    (path.parent / "manifest.json").write_text(json.dumps(sealed))
     (tiny.out / "rows" / f"{case.name}.csv.gz").unlink()
     with pytest.raises(DjepaError, match="confirmation starts must be new ones"):
         tiny.run(until=f"decide {case.name}")

@@ -126,7 +126,7 @@ def test_what_is_left_empty_is_the_worlds_own(name: str) -> None:
 
 
 def test_the_push_world_is_what_is_collected_unless_another_is_named(small_bank: Bank) -> None:
-    written = json.loads((small_bank.path / "manifest.json").read_text())["config"]
+    written = json.loads((small_bank.path / "manifest.json").read_text())["about"]["config"]
     assert written == {
         "world": "push",
         "shape": "T",

@@ -32,6 +32,7 @@ from djepa.align.methods import (
     native,
 )
 from djepa.align.presets import FOUR, PAIR, SUITE
+from djepa.align.registry import slug
 from djepa.align.store import ALIGNMENT, WEIGHTS, load_alignment, save_alignment
 from djepa.artefacts.folder import Folder
 from djepa.artefacts.records import MANIFEST, Kind, encode_json, read_bytes, sha256
@@ -138,11 +139,6 @@ def fit_suite(
             writer.write({COMPOSED: data})
         writer.finish()
     return load_suite(folder, recipe)
-
-
-def slug(name: str) -> str:
-    """The folder of a method: "D-JEPA, log costs" -> d-jepa-log-costs."""
-    return name.lower().replace(", ", "-").replace(" ", "-")
 
 
 def _part(name: str) -> str:

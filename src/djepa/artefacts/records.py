@@ -129,6 +129,11 @@ def read_manifest(folder: Path, kind: Kind) -> tuple[Manifest, str]:
     return manifest, sha256(data)
 
 
+def folder_hash(folder: Path) -> str:
+    """SHA-256 of the manifest: it stands for everything in a folder of whatever kind."""
+    return sha256(read_bytes(folder / MANIFEST))
+
+
 def begins(folder: Path) -> str:
     """The format of what was begun in a folder, or nothing."""
     try:

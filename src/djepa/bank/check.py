@@ -67,7 +67,8 @@ def _check_shards(bank: Bank) -> None:
     rows = {len(bank.decisions.state), len(bank.outcomes.success), len(bank.provenance.draws)}
     if rows != {len(bank)}:
         raise DjepaError(f"{bank.path}: shards hold {rows} starts, the manifest {len(bank)}.")
-    if bank.config.searches() and bank.manifest.get("source") is None:
+    proposed = bank.config.searches() or bank.provenance.native_cost is not None
+    if proposed != (bank.manifest.get("source") is not None):
         raise DjepaError(
             f"{bank.path}: profile '{bank.config.profile}' does not go with its source."
         )

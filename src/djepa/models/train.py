@@ -321,7 +321,7 @@ class Trainer:
         tensors = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
         write_atomically(self.out / "best.safetensors", bytes(save(tensors)))
         about = card(asdict(self.config), model, "", {"step": i, "selection": selection})
-        save_geometry(model, self.out / "best", about)  # of use even if the run never ends
+        save_geometry(model, self.out / "best", about, replace=True)  # useful if the run never ends
         return selection, model
 
     @torch.no_grad()

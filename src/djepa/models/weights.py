@@ -70,11 +70,11 @@ GEOMETRY = Kind(
 )
 
 
-def save_geometry(model: Model, folder: Path, card: dict[str, Any]) -> None:
+def save_geometry(model: Model, folder: Path, card: dict[str, Any], replace: bool = False) -> None:
     """Write the folder; the manifest comes last, so a folder without one was never finished.
 
     The log and the episodes of a training may lie beside. Of finished weights the card alone may
-    be replaced.
+    be replaced, unless `replace` says so.
     """
     tensors = {name: _narrow(name, tensor) for name, tensor in model.state_dict().items()}
     config: dict[str, Any] = {"geometry": model.name, "config": asdict(model.config)}
@@ -85,8 +85,8 @@ def save_geometry(model: Model, folder: Path, card: dict[str, Any]) -> None:
         "config.json": encode_json(folder / "config.json", config),
         "card.json": encode_json(folder / "card.json", card),
     }
-    same = False
-    if (folder / MANIFEST).exists():
+    same = replace
+    if not same and (folder / MANIFEST).exists():
         there = read_manifest(folder, GEOMETRY)[0].files
         same = all(there.get(n) == sha256(files[n]) for n in (TENSORS, "config.json"))
     save_folder(folder, GEOMETRY, files, alone=False, replace=same)

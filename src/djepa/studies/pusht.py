@@ -16,8 +16,8 @@ from djepa.align.outcomes import Outcomes
 from djepa.align.plastic import Patch, apply_patch, load_patch, save_patch
 from djepa.align.plastic_fit import Checkpoint, Encoded, PlasticConfig, fit_patch
 from djepa.align.presets import FOUR, PAIR, SUITE
-from djepa.align.store import alignment_hash
 from djepa.align.suite import MIXTURES, Recipe
+from djepa.artefacts.records import folder_hash
 from djepa.bank.read import Bank
 from djepa.evidence.evidence import Evidence
 from djepa.models.lewm import LeWM
@@ -92,7 +92,7 @@ def _adapt(study: Study, group: str, say: Say) -> None:
         model.name = name
         for role in ("fit", "confirmation"):
             of = study.bank(study.cases(role, group)[0])
-            predict_bank(of, model, alignment_hash(folder), study.place.device)
+            predict_bank(of, model, folder_hash(folder), study.place.device)
 
 
 def fit_patches(place: Place, group: str, bank: Bank, sizes: tuple[int, int], say: Say) -> None:

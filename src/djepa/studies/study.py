@@ -33,8 +33,9 @@ from djepa.align.methods import (
     native,
 )
 from djepa.align.outcomes import Outcomes
-from djepa.align.store import alignment_hash, load_alignment, save_alignment
+from djepa.align.store import load_alignment, save_alignment
 from djepa.align.suite import Recipe, Suite, fit_suite, load_suite, unseen
+from djepa.artefacts.records import folder_hash
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
 from djepa.bank.schema import sha256
@@ -281,7 +282,7 @@ class Study:
         found = dict(self.suite(group).hashes)
         for name in methods:
             if name not in found and self.place.made(group, name):
-                found[name] = alignment_hash(self.place.own(group, name))
+                found[name] = folder_hash(self.place.own(group, name))
         return found
 
     def _measure(self, measure: Measure, case: Case, say: Say) -> None:
