@@ -14,6 +14,7 @@ from djepa.bench.measure import Row
 from djepa.bench.subject import GeometryRow
 from djepa.bench.table import bench_markdown
 from djepa.evaluate.intervals import Rate, markdown_table
+from djepa.evaluate.paper import figure
 from djepa.evaluate.quality import Quality, quality_markdown
 from djepa.evaluate.rows import successes
 from djepa.models.weights import read_card
@@ -168,6 +169,13 @@ def card(weights: str, *shown: str, group: str = "") -> str:
     cells["native"] += f" ({low:.1f}-{high:.1f})"
     cells["minutes"] = f"{whole['recipe']['minutes']:.1f}"
     return " | ".join(cells[name] for name in shown)
+
+
+def paper(study: str, pools: str, method: str, population: str = "confirmation") -> str:
+    """The paper's success, in percent."""
+    found = figure(study, population, pools, method)
+    assert found is not None, "not in the paper"
+    return f"{found.value:.2f}"
 
 
 def bench(name: str, against: str = "plain") -> str:
