@@ -71,6 +71,8 @@ def run_stages(stages: Sequence[Stage], say: Say, until: str = "") -> None:
             say(f"{head}: {time.monotonic() - began:.0f} s, {stage.makes}")
         if stage.name == until:
             return
+    for home in homes[:1]:
+        check_sealed(home, makes)
 
 
 def claim(folder: Path, config: Mapping[str, Any]) -> None:
@@ -96,20 +98,26 @@ def seal(folder: Path) -> None:
     found = sorted(p for p in folder.rglob("*") if p.is_file() and _is_result(folder, p))
     data = {str(path.relative_to(folder)): read_bytes(path) for path in found}
     hashes = {name: sha256(content) for name, content in data.items()}
+    if (folder / MANIFEST).exists():  # what was lost stays listed until it is made again
+        before = read_manifest(folder, STUDY)[0].files
+        hashes |= {name: of for name, of in before.items() if not (folder / name).exists()}
     manifest = {"format": STUDY.format, "version": STUDY.version, "files": hashes}
-    write_atomically(folder / MANIFEST, encode_json(folder / MANIFEST, manifest))
+    text, path = encode_json(folder / MANIFEST, manifest), folder / MANIFEST
+    if not (path.exists() and read_bytes(path) == text):
+        write_atomically(path, text)
 
 
 def check_sealed(folder: Path, makes: Collection[Path] = ()) -> None:
-    """Refuse results that were altered, or lost; those that a stage `makes` are made again."""
+    """Refuse results that were altered; and lost ones, once all that stages make is there."""
     if not (folder / MANIFEST).exists():
         return
     manifest, _ = read_manifest(folder, STUDY)
+    whole = all(path.exists() for path in makes)  # else a stage may make again what is lost
     for name, expected in manifest.files.items():
         path = folder / name
         if path.exists():
             read_checked(path, expected, None, STUDY)
-        elif path not in makes:
+        elif whole:
             raise DjepaError(
                 f"{path} is missing, though it was made. Remove the rows of its pools, and all of "
                 "it is made again."
