@@ -25,6 +25,7 @@ from djepa.align.methods import (
 from djepa.align.operator import OperatorConfig
 from djepa.align.outcomes import Outcomes
 from djepa.align.presets import FOUR, PAIR
+from djepa.align.registry import slug
 from djepa.align.store import alignment_hash
 from djepa.align.suite import MIXTURES, SUITE_KIND, Suite, fit_suite, load_suite, unseen
 from djepa.artefacts.records import sha256
