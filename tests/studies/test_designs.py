@@ -307,24 +307,16 @@ def test_starts_are_shared_out(starts: int, wanted: tuple[int, ...]) -> None:
     assert share_out(starts, "abcd") == dict(zip("abcd", wanted, strict=True))
 
 
-@pytest.mark.parametrize("name", ["pusht", "reacher"])
-def test_the_best_geometry_is_declared_by_the_cards_of_the_weights(name: str) -> None:
-    """Its selection starts are neither fitted, calibrated nor confirmed on."""
-    if name == "reacher":
-        pytest.importorskip("mujoco")
-    design = get_design(name)
-    native = {of: read_card(of)["metrics"]["native"] for of in design.weights}
-    best = max(native, key=native.__getitem__)
-    assert design.primary[0] == f"native {best.removeprefix('reacher-')}"
-
-
 @pytest.mark.parametrize("name", STUDIES)
 def test_comparisons_are_declared(name: str) -> None:
     if name == "reacher":
         pytest.importorskip("mujoco")
     design = get_design(name)
-    wanted = [(design.ours, (other,)) for other in design.primary]
-    assert [(c.ours, c.theirs) for c in design.comparisons][:3] == wanted
+    single, fusion, control, published = design.comparisons
+    assert {single.ours, fusion.ours, control.ours} == {design.ours}
+    assert set(single.theirs) == {name for name in design.natives if name.startswith("native")}
+    assert (fusion.theirs, control.theirs) == ((design.fusion,), (design.control,))
+    assert published.ours == design.published
     assert {design.fusion, design.control} <= set(design.recipe.mixtures)
 
 

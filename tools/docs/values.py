@@ -72,7 +72,7 @@ def gain(run: str, where: str, ours: str, theirs: str) -> str:
 
 
 def verdict(run: str, where: str, ours: str, theirs: str) -> str:
-    """Such as: is better than fusion of four models: +3.1 points (+1.0 to +5.2), p = 0.004."""
+    """Such as: is better than fusion of four models: +3.1 points (+1.0 to +5.2), adjusted p = 0.004."""
     wanted = (where, ours, theirs)
     verdicts = stored(run).verdicts
     return next(v.phrase for v in verdicts if (v.where, v.ours, v.theirs) == wanted)
@@ -83,7 +83,7 @@ def verdicts(run: str) -> str:
     lines = ["| on | method | against | difference, points | adjusted p | verdict |"]
     lines += ["| --- | --- | --- | --: | --: | --- |"]
     for v in stored(run).verdicts:
-        points, p = v.points.split(", p ")
+        points, p = v.points.split(", adjusted p ")
         cells = (label(v.ours), label(v.theirs), points.replace(" points", ""), p.strip("= "))
         lines.append(f"| {v.where} | {' | '.join(cells)} | {v.word} |")
     return "\n".join(lines)

@@ -69,15 +69,15 @@ class Verdict:
 
     @property
     def points(self) -> str:
-        """Such as `+3.1 points (+1.0 to +5.2), p = 0.004`."""
-        low, high = (100 * end for end in self.pair.difference_interval)
+        """Such as `+3.1 points (+1.0 to +5.2), adjusted p = 0.004`."""
+        low, high = (round(100 * end, 1) + 0.0 for end in self.pair.difference_interval)  # no -0.0
         ends = f"({low:+.1f} to {high:+.1f})"
-        p = f"p = {self.adjusted:.2g}" if self.adjusted >= 1e-4 else "p < 0.0001"
-        return f"{100 * self.pair.difference:+.1f} points {ends}, {p}"
+        p = f"= {self.adjusted:.2g}" if self.adjusted >= 1e-4 else "< 0.0001"
+        return f"{100 * self.pair.difference:+.1f} points {ends}, adjusted p {p}"
 
     @property
     def phrase(self) -> str:
-        """Such as `is better than fusion of two models: +3.1 points (+1.0 to +5.2), p = 0.004`."""
+        """Such as `is better than fusion of two models: +3.1 points (+1.0 to +5.2), ...`."""
         return f"{_THAN[self.word]} {label(self.theirs)}: {self.points}"
 
     @property

@@ -119,7 +119,7 @@ class Design:
     cases: Callable[[str, Sizes, Place], list[Case]]  # of a role
     evidence: Callable[[Bank, str], Evidence]  # bank, look
     recipe: Recipe  # what is fitted
-    natives: Mapping[str, str]  # method -> column of the evidence; the best geometry comes first
+    natives: Mapping[str, str]  # method -> column of the evidence
     density: tuple[str, ...]  # columns whose predicted ends make a consensus control
     fusion: str  # the second primary comparison
     control: str  # the third: fusion that also ranks pool density
@@ -148,17 +148,18 @@ class Design:
 
     @property
     def primary(self) -> tuple[str, ...]:
-        """What ours is compared with first: declared here, before any confirmation start is seen.
-
-        The best single geometry is the one whose weight card reports most success on its own
-        selection starts; a test compares.
-        """
+        """The first geometry and the two fusions: what summaries show beside ours."""
         return next(iter(self.natives)), self.fusion, self.control
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """Ours with each of these, and D-JEPA as published with the scores it starts from."""
-        ours = [Comparison.of(self.ours, other) for other in self.primary]
+        """The primary comparisons, declared before any confirmation start is seen.
+
+        Ours with the single geometry that solves most of the same starts, with fusion and with the
+        control; D-JEPA as published with the scores it starts from.
+        """
+        single = [name for name in self.natives if name.startswith("native")]
+        ours = [Comparison.of(self.ours, *of) for of in (single, [self.fusion], [self.control])]
         return *ours, Comparison.of(self.published, self.base or self.fusion)
 
     @property
