@@ -20,7 +20,7 @@ MakeProblem = Callable[..., tuple[Evidence, Outcomes]]
 
 
 def weights(alignment: Alignment) -> list[torch.Tensor]:
-    return list(alignment.operators[0].state_dict().values())
+    return list(alignment.operator.state_dict().values())
 
 
 def test_of_equal_checkpoints_the_unchanged_operator_wins(
@@ -30,7 +30,7 @@ def test_of_equal_checkpoints_the_unchanged_operator_wins(
     evidence, outcomes = problem("cal")
     hard = replace(outcomes, success=torch.zeros_like(outcomes.success))
     alignment = Alignment(quick).fit(*problem("fit")).calibrate(evidence, hard)
-    assert torch.equal(alignment.operators[0].up.weight, torch.zeros(1, 8))
+    assert torch.equal(alignment.operator.up.weight, torch.zeros(1, 8))
 
 
 def test_calibration_starts_have_no_say_in_the_base_score(

@@ -45,7 +45,7 @@ def banks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def alignment(banks: Path) -> Path:
     out = banks / "alignment"
     done = djepa(
-        *("fit", banks / "fit", "--calibration", banks / "calibration"),
+        *("fit", banks / "fit", "--calibration", banks / "calibration", "--preset", "published"),
         *("--out", out, "--updates", "20", "--guarantee", banks / "test"),
     )
     assert done.returncode == 0, done.stderr
@@ -91,7 +91,7 @@ def test_an_exported_planner_decides_alike_in_a_fresh_process(
     ("arguments", "complaint"),
     [
         (
-            ["fit", "{b}/fit", "--calibration", "{b}/fit", "--out", "{t}/a", "--updates", "1"],
+            ["fit", "{b}/fit", "--calibration", "{b}/fit", "--out", "{t}/a", "--preset", "published"],
             "must not share starts",
         ),
         (["fit", "{b}/fit", "--calibration", "{b}/test", "--preset", "bets"], "Did you mean"),

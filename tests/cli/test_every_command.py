@@ -41,7 +41,7 @@ def test_every_command_runs(small: Path) -> None:
         run("collect", "push", *size, "--split", name, "--out", name)
     assert run("check", "fit", "--sample", 5).count("ok ") == 7
     run("show", "fit", "--start", 0, "--out", "pictures")
-    run("stats", "fit")
+    run("pools", "fit")
     # Two workers would not know of the smaller shards.
     folder = small / "episodes"
     folder.mkdir()

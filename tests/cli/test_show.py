@@ -65,4 +65,4 @@ def test_a_bank_whose_outcomes_are_gone(bank_copy: Path, weights: Path) -> None:
         shard.unlink()
     done = show(bank_copy, "--geometry", str(weights))
     assert done.returncode == 1
-    assert "is listed but missing" in done.stderr.replace("\n", " ")
+    assert "is missing, though it was finished" in done.stderr.replace("\n", " ")

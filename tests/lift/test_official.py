@@ -107,7 +107,10 @@ def evidence_for(name: str) -> Evidence:
     costs = {g: rng.random((N, K)) for g in c.geometries}
     ends = {g: rng.normal(size=(N, K, D)).astype(np.float32) for g in c.dense}
     goals = {g: rng.normal(size=(N, D)).astype(np.float32) for g in c.dense}
-    return Evidence.from_arrays([f"s{n}" for n in range(N)], ids, costs, ends, goals)
+    names = [f"s{n}" for n in range(N)]
+    return Evidence.from_arrays(
+        start_ids=names, candidate_ids=ids, costs=costs, latents=ends, goals=goals
+    )
 
 
 def theirs(net: Released, name: str, config: dict[str, Any], e: Evidence) -> tuple[Tensor, Tensor]:
@@ -118,7 +121,7 @@ def theirs(net: Released, name: str, config: dict[str, Any], e: Evidence) -> tup
         for m, g in enumerate(e.names):
             order = sorted(range(K), key=lambda k: (float(e.costs[n, k, m]), int(e.ids[n, k])))
             rank[g] = torch.tensor([order.index(k) / (K - 1) for k in range(K)]).double()
-        parts = [F.layer_norm(e.terminals[g][n] - e.goals[g][n], (D,)) for g in c.dense]
+        parts = [F.layer_norm(e.latents[g][n] - e.goals[g][n], (D,)) for g in c.dense]
         ranks = torch.stack([rank[g] for g in c.ranked], dim=-1)
         features = torch.cat([*parts, ranks.float()], dim=-1)
         if name == "pusht-multi-geometry":

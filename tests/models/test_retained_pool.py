@@ -161,4 +161,4 @@ def test_the_command_line_retains_and_checks(weights: Path, tmp_path: Path) -> N
     assert "retention not done again" in djepa("check", where)
     assert "every byte the same" in djepa("check", where, "--geometry", str(weights))
     assert "start-0" in djepa("show", where)
-    assert "pusht-confirmation" in djepa("stats", where)
+    assert "pusht-confirmation" in djepa("pools", where)

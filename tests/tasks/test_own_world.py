@@ -119,7 +119,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Reader:
 
 
 def manifest(folder: Path) -> dict[str, object]:
-    found: dict[str, object] = json.loads((folder / "manifest.json").read_text())
+    found: dict[str, object] = json.loads((folder / "manifest.json").read_text())["about"]
     return found
 
 

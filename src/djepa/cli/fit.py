@@ -42,7 +42,7 @@ class FitAlignment:
         from djepa.align.store import save_alignment
         from djepa.bank.read import Bank
         from djepa.errors import DjepaError
-        from djepa.evidence.evidence import Evidence
+        from djepa.evidence.evidence import Evidence, disjoint
         from djepa.evidence.fusion import Fusion
 
         if (self.out / "manifest.json").exists():
@@ -54,6 +54,7 @@ class FitAlignment:
         fit, calibration = (
             Evidence.from_bank(bank, config.geometries, config.latents) for bank in banks
         )
+        disjoint(fitting=fit, calibration=calibration)  # before the long part
         outcomes = [Outcomes.from_bank(bank) for bank in banks]
         console.print(f"fitting on {len(fit)} starts, {config.updates} updates ...")
         alignment = Alignment(config).fit(fit, outcomes[0]).calibrate(calibration, outcomes[1])
