@@ -26,7 +26,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 bench: $(VENV)/.base
-	$(BIN)/djepa bench all --json runs/bench.json
+	$(BIN)/djepa bench all --seconds 0.5 --starts 4 --many 512 --updates 200 --json runs/bench.json
 
 # Writes every generated part of README and docs from docs/results; the site is build/site/index.html.
 docs: $(VENV)/.docs

@@ -1,7 +1,7 @@
 """One exception for everything a user can put right: it names what is wrong and what to do."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class DjepaError(ValueError):
@@ -24,3 +24,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> DjepaError:
     close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f" Did you mean '{close[0]}'?" if close else ""
     return DjepaError(f"Unknown {kind} '{name}'.{hint} Known: {', '.join(known)}.")
+
+
+def check_name(kind: str, name: str, known: Collection[str]) -> None:
+    """Raise `unknown_name` unless the name is a known one."""
+    if name not in known:
+        raise unknown_name(kind, name, known)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from djepa.bench import align, geometry, growth, world
+from djepa.bench import geometry, growth
 
 
 @pytest.fixture(autouse=True)
 def no_children(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is measured stays the same, but for the memory of a whole process."""
-    for module in (align, geometry, growth, world):
+    for module in (geometry, growth):
         monkeypatch.setattr(module, "in_child", lambda work: work())

@@ -3,6 +3,7 @@
 import pytest
 
 from djepa.bench import growth
+from djepa.bench.measure import Options
 
 
 def test_rows_compare_with_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -11,7 +12,7 @@ def test_rows_compare_with_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(growth, "COLLECTED", (1, 2))
     monkeypatch.setattr(growth, "usable_cores", lambda: 2)
     said: list[str] = []
-    rows = growth.bench_growth(said.append)
+    rows = list(growth.bench_growth(Options(), said.append))
     names = [row.what for row in rows]
     assert names[:2] == ["decide, starts: 2", "decide, starts: 4"]
     assert names[-1] == "collect, 2 workers"
@@ -21,4 +22,4 @@ def test_rows_compare_with_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None
     for first in (0, 2, 4):
         assert rows[first].ratio == 1
         assert rows[first].plain == rows[first + 1].plain
-    assert len(said) == 4
+    assert said == ["measuring growth ..."]

@@ -91,7 +91,16 @@ def test_an_exported_planner_decides_alike_in_a_fresh_process(
     ("arguments", "complaint"),
     [
         (
-            ["fit", "{b}/fit", "--calibration", "{b}/fit", "--out", "{t}/a", "--preset", "published"],
+            [
+                "fit",
+                "{b}/fit",
+                "--calibration",
+                "{b}/fit",
+                "--out",
+                "{t}/a",
+                "--preset",
+                "published",
+            ],
             "must not share starts",
         ),
         (["fit", "{b}/fit", "--calibration", "{b}/test", "--preset", "bets"], "Did you mean"),

@@ -115,7 +115,10 @@ def test_words() -> None:
         ("y", "b", "no significant difference"),  # c was not run there
     ]
     assert found[0].adjusted == pytest.approx(3 * 2 / 2**12)
-    assert found[0].sentence == "a is better than b: +100.0 points (+100.0 to +100.0), adjusted p = 0.0015"
+    assert (
+        found[0].sentence
+        == "a is better than b: +100.0 points (+100.0 to +100.0), adjusted p = 0.0015"
+    )
     assert "is not significantly different from c" in found[1].sentence
 
 

@@ -63,22 +63,22 @@ def test_it_is_the_geometry_to_the_last_bit(name: str, precision: str) -> None:
     model = tiny(name)
     if isinstance(model, TDJEPA):
         model.planned_by(PlanningCost(blend=0.5, terminal=0.3))
-    cost = Fast(model, precision=precision).decide_costs(*inputs())
+    cost = Fast(model, precision=precision).predict(inputs()).cost
     assert cost.dtype == torch.float32
     assert torch.equal(cost, plain(model, inputs()))
 
 
 def test_a_batch_is_its_starts() -> None:
     given, fast = inputs(), Fast(tiny())
-    alone = [fast.decide_costs(*(tensor[n : n + 1] for tensor in given)) for n in range(N)]
-    assert torch.allclose(fast.decide_costs(*given), torch.cat(alone), atol=1e-5)
+    alone = [fast.predict(Inputs(*(x[n : n + 1] for x in given))).cost for n in range(N)]
+    assert torch.allclose(fast.predict(given).cost, torch.cat(alone), atol=1e-5)
 
 
 def test_bf16_is_near_and_leaves_model_and_flags_alone() -> None:
     model, given = tiny(), inputs()
     flags = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     exact = plain(model, given)
-    cost = Fast(model, precision="bf16").decide_costs(*given)
+    cost = Fast(model, precision="bf16").predict(given).cost
     assert cost.dtype == torch.float32
     assert not torch.equal(cost, exact)
     assert (cost - exact).abs().max() < 0.05 * exact.mean()
@@ -89,7 +89,7 @@ def test_bf16_is_near_and_leaves_model_and_flags_alone() -> None:
 def test_inputs_of_other_types_are_converted() -> None:
     model, given = tiny(), inputs()
     double = [tensor.double() for tensor in given[2:]]
-    cost = Fast(model).decide_costs(given.frames, given.goal, *double)
+    cost = Fast(model).predict(Inputs(given.frames, given.goal, *double)).cost
     assert torch.equal(cost, plain(model, given))
 
 
@@ -102,7 +102,7 @@ def test_what_is_recorded_is_the_compiled_function_beneath(monkeypatch: pytest.M
     monkeypatch.setattr(
         torch.inference_mode, "__enter__", lambda mode: (entered.append(mode), real(mode))[1]
     )
-    cost = fast.decide_costs(*given)
+    cost = fast.predict(given).cost
     assert len(entered) == 1  # its own
     assert torch.equal(cost, plain(tiny(), given))
 
@@ -123,7 +123,7 @@ def test_mistakes_are_named() -> None:
         ("frames", given.frames.float(), "uint8"),
     ):
         with pytest.raises(DjepaError, match=message):
-            fast.decide_costs(*given._replace(**{field: bad}))
+            fast.predict(given._replace(**{field: bad}))
     if NO_CUDA:
         with pytest.raises(DjepaError, match="No CUDA device"):
             Fast(model, "cuda")
@@ -160,15 +160,15 @@ def test_a_rollout_is_the_unrolled_predictor(candidates: int, blocks: int) -> No
 @pytest.mark.parametrize(("precision", "room"), [("float32", 1e-4), ("tf32", 5e-3), ("bf16", 5e-2)])
 def test_a_replay_is_the_call(name: str, precision: str, room: float) -> None:
     given, expected = inputs(), plain(tiny(name), inputs())
-    launched = Fast(tiny(name), "cuda", precision, record=False).decide_costs(*given)
+    launched = Fast(tiny(name), "cuda", precision, record=False).predict(given).cost
     fast = Fast(tiny(name), "cuda", precision)
-    first = fast.decide_costs(*given)
+    first = fast.predict(given).cost
     assert fast.recorded
     assert torch.allclose(first, launched, rtol=1e-5)
     assert torch.allclose(first.cpu(), expected, rtol=room)
     turned = Inputs(*(tensor.flip(0) for tensor in given))
-    assert torch.allclose(fast.decide_costs(*turned).flip(0), first, rtol=1e-5)
-    assert torch.equal(fast.decide_costs(*given), first)  # and the first answer still stands
+    assert torch.allclose(fast.predict(turned).cost.flip(0), first, rtol=1e-5)
+    assert torch.equal(fast.predict(given).cost, first)  # and the first answer still stands
 
 
 @on_cuda
@@ -176,6 +176,6 @@ def test_old_shapes_are_recorded_anew() -> None:
     fast, model = Fast(tiny(), "cuda"), tiny()
     for candidates in (*range(1, KEPT + 3), 1):
         given = inputs(candidates=candidates)
-        cost = fast.decide_costs(*given).cpu()
+        cost = fast.predict(given).cost.cpu()
         assert torch.allclose(cost, plain(model, given), rtol=1e-4)
     assert len(fast._calls) == KEPT

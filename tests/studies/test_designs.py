@@ -14,7 +14,6 @@ from djepa.align.outcomes import Outcomes
 from djepa.artefacts.records import sha256
 from djepa.errors import DjepaError
 from djepa.evaluate.rows import successes
-from djepa.models.weights import read_card
 from djepa.report.page import inline
 from djepa.studies.design import ROLES, share_out
 from djepa.studies.index import STUDIES, get_design

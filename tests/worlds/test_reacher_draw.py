@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from djepa.errors import DjepaError
+from djepa.worlds.checks import as_states, draw_states
 from djepa.worlds.reacher import joints
-from djepa.worlds.reacher_draw import CANVAS, DMC, ArmAppearance, draw_reacher, frames
+from djepa.worlds.reacher_draw import CANVAS, DMC, ArmAppearance, draw_reacher
 
 LOOK = ArmAppearance()
 STATE = np.array([0.6, 1.1, 0.0, 0.0])
@@ -14,7 +15,9 @@ GOAL = np.array([-2.0, -0.7, 0.0, 0.0])
 
 
 def draw(states, size: int = 128, goal=None, appearance=None) -> np.ndarray:
-    return frames(np.asarray(states), size, goal, appearance)
+    return draw_states(
+        lambda flat, marks: draw_reacher(flat, size, marks, appearance), as_states(4, states), goal
+    )
 
 
 def pixel(frame: np.ndarray, x: float, y: float) -> tuple[int, ...]:

@@ -10,9 +10,7 @@ from statistics import median
 from typing import Any
 
 from djepa.align.registry import METHODS, label
-from djepa.bench.measure import Row
-from djepa.bench.subject import GeometryRow
-from djepa.bench.table import bench_markdown
+from djepa.bench.measure import Row, bench_markdown
 from djepa.evaluate.intervals import Rate, markdown_table
 from djepa.evaluate.paper import figure
 from djepa.evaluate.quality import Quality, quality_markdown
@@ -181,9 +179,9 @@ def paper(study: str, pools: str, method: str, population: str = "confirmation")
 def bench(name: str, against: str = "plain") -> str:
     """A recorded benchmark."""
     stored = _json(f"bench-{name}.json")
-    kind = GeometryRow if name.startswith("geometry") else Row
     rows = stored["rows"] if isinstance(stored, dict) else stored
-    made = [kind(**{k: v for k, v in row.items() if k != "ratio"}) for row in rows]
+    shown = ("what", "unit", "ours", "plain", "note")
+    made = [Row(**{name: row[name] for name in shown}) for row in rows]
     return bench_markdown(made, against)
 
 

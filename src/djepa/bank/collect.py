@@ -6,7 +6,7 @@ from pathlib import Path
 
 from djepa.bank.read import Bank
 from djepa.bank.write import BankWriter
-from djepa.errors import DjepaError, unknown_name
+from djepa.errors import DjepaError, check_name
 from djepa.rollout.engine import Engine, LocalEngine
 from djepa.rollout.execute import (
     BlockWork,
@@ -36,8 +36,7 @@ def collect(
     """
     config.make_world()  # a missing engine is named before anything is written
     known = [*config.task.profiles] + ([proposer.name] if proposer else [])
-    if config.profile not in known:
-        raise unknown_name("profile", config.profile, known)
+    check_name("profile", config.profile, known)
     if proposer and proposer.name != config.profile:
         raise DjepaError(
             f"This proposer is for the profile '{proposer.name}', not for '{config.profile}'."

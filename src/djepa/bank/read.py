@@ -15,7 +15,7 @@ import numpy.typing as npt
 from djepa.artefacts.folder import Arrays, Folder
 from djepa.artefacts.records import MANIFEST
 from djepa.bank.schema import BANK, KINDS, BankRecord, decode, shard_name
-from djepa.errors import DjepaError, unknown_name
+from djepa.errors import DjepaError, check_name
 from djepa.tasks.task import PLAIN, Scene
 
 Array = npt.NDArray[Any]
@@ -89,8 +89,7 @@ class Bank:
 
     def scene(self, look: str = PLAIN) -> Scene:
         """What a geometry sees of it."""
-        if look not in (known := self.config.task.looks):
-            raise unknown_name("look", look, known)
+        check_name("look", look, self.config.task.looks)
         return Scene(self.config.world, self.config.shape, look)
 
     @cached_property

@@ -4,119 +4,114 @@ Legend: N starts, K candidates.
 """
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import chain
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from djepa.bench.measure import Say, check_sizes, in_child, peak_memory
-from djepa.bench.measure import describe as measured
-from djepa.bench.precision import combined, precision_rows
-from djepa.bench.subject import (
-    GeometryRow,
-    Subject,
-    best_seconds,
+from djepa.bench.measure import (
+    Options,
+    Row,
+    Say,
     figures,
-    load_subject,
-    stored_subject,
+    in_child,
+    peak,
+    reset_peak,
+    seconds_of,
+    wait,
 )
+from djepa.bench.subject import RANDOM, Subject, load_subject, stored_subject
 from djepa.models.fast import Fast, Inputs
 from djepa.models.kinds import GEOMETRIES
 from djepa.models.protocol import CONTEXT
 from djepa.models.weights import shipped
-from djepa.tasks.task import Scene
 
-Keep = Callable[[list[GeometryRow]], None]
 VECTORS, FOUR = ("lewm", "tdjepa"), ("lewm", "tdjepa", "jepawm", "dinowm")
+FORMATS = ("float32", "tf32", "bf16")
+GRAIN = 0.3  # s of calls on a GPU: a single one would be shorter than the clock's grain
 
 
-@dataclass(frozen=True)
-class GeometryBench:
-    """What to measure."""
-
-    geometries: tuple[str, ...] = ("lewm", "tdjepa")  # names, or folders of weights
-    size: str = "small"
-    device: str = "cpu"
-    starts: int = 16
-    candidates: int = 63
-    many: int = 4096  # candidates of the single start that shows what a chunk does
-    compiled: tuple[str, ...] = ("bf16",)  # precisions to compile too, on a GPU
-
-    def __post_init__(self) -> None:
-        check_sizes(self, {"starts": 1, "candidates": 1, "many": 1})
-
-
-def bench_geometry(
-    config: GeometryBench, say: Say, keep: Keep = lambda rows: None
-) -> list[GeometryRow]:
-    """All measurements of some geometries; number formats on a GPU alone.
-
-    `keep` is given the rows so far whenever there are more.
-    """
-    rows: list[GeometryRow] = []
-    formats: dict[Scene, list[GeometryRow]] = {}  # by what a decision sees
-    for where in config.geometries:
-        subject = load_subject(where, config.size, config.device)
-        given = subject.decisions(config.starts, config.candidates, config.device)
-        say(f"{subject.title}, starts")
-        rows.append(_starts(subject, given, config.device))
-        if config.device == "cuda":
-            more = precision_rows(subject, given, config.compiled, config.device, say)
-            formats.setdefault(subject.scene, []).extend(more)
-        keep(rows + list(chain(*formats.values())))
-    rows += chain(*formats.values(), *map(combined, formats.values()))
-    rows += _shipped_formats(config, say)
-    keep(rows)
-    for where in config.geometries:
-        subject = load_subject(where, config.size, config.device)
-        say(f"{subject.title}, {config.many} candidates of a start")
-        rows += _many(subject, where, config)
-        keep(rows)
-    return rows
-
-
-def describe(config: GeometryBench, rows: Sequence[GeometryRow]) -> dict[str, Any]:
-    """For JSON: what was measured, on what, and the rows."""
-    return measured(config, rows, "starts", "candidates")
+def bench_geometry(options: Options, say: Say) -> Iterator[Row]:
+    """All measurements of some geometries; number formats on a GPU alone."""
+    device, which = options.device, options.geometry
+    which = which or (VECTORS if options.size == "paper" else FOUR)
+    for where in which:
+        subject = load_subject(where, options.size, device)
+        say(f"measuring {subject.title} ...")
+        given = subject.decisions(options.starts, options.candidates, device)
+        yield _starts(subject, given, device)
+        if device == "cuda":
+            yield from format_rows(subject, given, options.compiled, device, say)
+            if where in GEOMETRIES and where in shipped() and subject.weights == RANDOM:
+                stored = stored_subject(where, device)  # formats on weights that mean something
+                given = stored.decisions(options.starts, options.candidates, device)
+                yield from format_rows(stored, given, (), device, say)
+        yield from _many(subject, where, options)
 
 
 def start_by_start(fast: Fast, given: Inputs) -> Tensor:
     """Costs (N, K), one start per call: the plain way."""
     rows = zip(*(tensor.split(1) for tensor in given), strict=True)
-    return torch.cat([fast.decide_costs(*row) for row in rows])
+    return torch.cat([fast.predict(Inputs(*row)).cost for row in rows])
 
 
-def _starts(subject: Subject, given: Inputs, device: str) -> GeometryRow:
+def _starts(subject: Subject, given: Inputs, device: str) -> Row:
     """Context and goal encoded, candidates rolled out and costed; frames are already drawn."""
     model, (N, K) = subject.model, given.candidates.shape[:2]
     every = torch.cat([given.frames, given.goal[:, None]], dim=1)
     z, fast = model.encode(every, given.proprio), Fast(model, device, record=False)
-
-    def per_start(work: Any) -> float:
-        return best_seconds(work, device) / N
-
-    ours = per_start(lambda: fast.decide_costs(*given))
-    plain = per_start(lambda: start_by_start(fast, given))
-    encode = per_start(lambda: model.encode(every, given.proprio))
-    rollout = per_start(lambda: model.rollout(z[:, :CONTEXT], given.history, given.candidates))
-    return subject.row(
-        "starts",
-        "starts/s",
-        1 / ours,
-        1 / plain,
-        f"{N} x {K} candidates against start by start; {figures(1e3 * ours)} ms a start, "
-        f"{encode / (encode + rollout):.0%} of it encoding",
-        ms_per_start=1e3 * ours,
-        plain_ms_per_start=1e3 * plain,
-        encode_ms_per_start=1e3 * encode,
-        rollout_ms_per_start=1e3 * rollout,
+    ways = {
+        "": lambda: fast.predict(given),
+        "plain_": lambda: start_by_start(fast, given),
+        "encode_": lambda: model.encode(every, given.proprio),
+        "rollout_": lambda: model.rollout(z[:, :CONTEXT], given.history, given.candidates),
+    }
+    spent = {f"{x}ms_per_start": 1e3 * seconds_of(way, device) / N for x, way in ways.items()}
+    ours, plain, encode, rollout = spent.values()
+    note = (
+        f"{N} x {K} candidates against start by start; {figures(ours)} ms a start, "
+        f"{encode / (encode + rollout):.0%} of it encoding"
     )
+    return subject.row("starts", "starts/s", 1e3 / ours, 1e3 / plain, note, **spent)
+
+
+def format_rows(
+    subject: Subject, given: Inputs, compiled: Sequence[str], device: str, say: Say
+) -> Iterator[Row]:
+    """Number formats, then recorded calls, then compiled ones, each against plain float32."""
+    tried = [(name, record, False) for record in (False, True) for name in FORMATS]
+    tried += [(name, True, True) for name in compiled]
+    exact = Fast(subject.model, device, record=False).predict(given).cost
+    plain = None
+    for precision, record, compile_ in tried:
+        label = precision + " + compiled" * compile_ + " + recorded" * record
+        try:
+            fast = Fast(subject.model, device, precision, record, compile_)
+            ranks, choices = drift(fast.predict(given).cost, exact)
+            grain = GRAIN if device == "cuda" else 0.0
+            seconds = seconds_of(partial(fast.predict, given), device, grain)
+        except Exception as error:  # a compiler may fail in many ways; the other rows still count
+            if not compile_:
+                raise
+            say(f"{label} does not work here: {str(error).splitlines()[0]}")
+            continue
+        if compile_:
+            torch.compiler.reset()
+        ms = 1e3 * seconds / len(given.frames)
+        note = f"{figures(ms)} ms a start; {ranks:.1%} of ranks, {choices:.1%} of choices changed"
+        note += "; could not be recorded" * (record and not fast.recorded)
+        changed = {"ms_per_start": ms, "ranks_changed": ranks, "choices_changed": choices}
+        yield subject.row(label, "starts/s", 1e3 / ms, plain, note, **changed)
+        plain = plain or 1e3 / ms
+
+
+def drift(cost: Tensor, exact: Tensor) -> tuple[float, float]:
+    """(N, K) costs and exact ones -> share of changed ranks, share of changed choices."""
+    ours, theirs = (x.argsort(dim=1, stable=True) for x in (cost, exact))
+    ranks = (ours.argsort(dim=1) != theirs.argsort(dim=1)).float().mean()
+    return ranks.item(), (ours[:, 0] != theirs[:, 0]).float().mean().item()
 
 
 class _Rollout(NamedTuple):
@@ -125,74 +120,31 @@ class _Rollout(NamedTuple):
     futures: float  # MB of the result
 
 
-def _many(subject: Subject, where: str, config: GeometryBench) -> list[GeometryRow]:
+def _many(subject: Subject, where: str, options: Options) -> Iterator[Row]:
     """Many candidates of one start in chunks of two sizes: the chunk bounds the memory."""
-    chunk = min(subject.model.chunk, config.many)
+    many, chunk = options.many, min(subject.model.chunk, options.many)
     sizes = max(1, chunk // 4), chunk
-    work = [partial(_rollout, where, config, size) for size in sizes]
-    if config.device == "cuda":
-        small, large = (measure() for measure in work)
-    else:  # the peak of a process never falls: each measurement needs one of its own
-        small, large = (in_child(measure) for measure in work)
-    many, note = config.many, f"at most {sizes[0]} at a time against {sizes[1]}"
-    fits = f"{note}; the futures themselves are {figures(small.futures)} MB of it"
+    work = [partial(_rollout, where, options, size) for size in sizes]
+    small, large = (w() if options.device == "cuda" else in_child(w) for w in work)
+    note = f"at most {sizes[0]} at a time against {sizes[1]}"
+    about = {"chunk": sizes[0], "plain_chunk": sizes[1]}
     rate = many / small.seconds, many / large.seconds
     took = f"{note}; {figures(small.seconds)} s against {figures(large.seconds)} s"
-    about = {"chunk": sizes[0], "plain_chunk": sizes[1]}
-    return [
-        subject.row(f"{many} candidates", "candidates/s", *rate, took, **about),
-        subject.row(
-            f"memory of {many} candidates", "MB", small.grown, large.grown or None, fits, **about
-        ),
-    ]
+    yield subject.row(f"{many} candidates", "candidates/s", *rate, took, **about)
+    what, grown = f"memory of {many} candidates", (small.grown, large.grown or None)
+    fits = f"{note}; the futures themselves are {figures(small.futures)} MB of it"
+    yield subject.row(what, "MB", *grown, fits, **about)
 
 
-def _rollout(where: str, config: GeometryBench, chunk: int) -> _Rollout:
-    subject, device = load_subject(where, config.size, config.device), config.device
-    model = subject.model
-    given = subject.decisions(1, config.many, device)
+def _rollout(where: str, options: Options, chunk: int) -> _Rollout:
+    device = options.device
+    subject = load_subject(where, options.size, device)
+    model, given = subject.model, subject.decisions(1, options.many, device)
     context = model.encode(given.frames, given.proprio[:, :CONTEXT])
     model.chunk = chunk
-
-    def work(candidates: int) -> Tensor:
-        futures: Tensor = model.rollout(context, given.history, given.candidates[:, :candidates])
-        return futures
-
-    work(1)  # libraries set themselves up
+    model.rollout(context, given.history, given.candidates[:, :1])  # libraries set themselves up
     before, began = reset_peak(device), time.perf_counter()
-    futures = work(config.many)
-    if device == "cuda":
-        torch.cuda.synchronize()
-    grown = peak(device) - before
+    futures = model.rollout(context, given.history, given.candidates)
+    wait(device)
     seconds = time.perf_counter() - began  # once: it takes seconds
-    megabytes = futures.numel() * futures.element_size() / 1e6
-    del futures
-    return _Rollout(seconds, grown, megabytes)
-
-
-def reset_peak(device: str) -> float:
-    """Forget the peak; MB in use now."""
-    if device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        return torch.cuda.memory_allocated() / 1e6
-    with suppress(OSError):  # on Linux: let the peak be what is in use now
-        Path("/proc/self/clear_refs").write_text("5")
-    return peak_memory()
-
-
-def peak(device: str) -> float:
-    """MB at the peak."""
-    return torch.cuda.max_memory_allocated() / 1e6 if device == "cuda" else peak_memory()
-
-
-def _shipped_formats(config: GeometryBench, say: Say) -> list[GeometryRow]:
-    """Number formats once more on weights that mean something, where the others do not."""
-    rows: list[GeometryRow] = []
-    if config.device != "cuda":
-        return rows
-    for where in (name for name in config.geometries if name in GEOMETRIES and name in shipped()):
-        subject = stored_subject(where, config.device)
-        if subject.size != config.size:
-            given = subject.decisions(config.starts, config.candidates, config.device)
-            rows += precision_rows(subject, given, (), config.device, say)
-    return rows
+    return _Rollout(seconds, peak(device) - before, futures.numel() * futures.element_size() / 1e6)

@@ -5,73 +5,57 @@ A ratio of 4 where there is four times as much is linear; the operator's attenti
 Legend: N starts, K candidates.
 """
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from djepa.align.fit import AlignConfig, Alignment
-from djepa.bank.collect import collect
-from djepa.bench.align_work import problem
-from djepa.bench.measure import Row, Say, in_child, peak_memory
-from djepa.bench.subject import best_seconds, figures
-from djepa.rollout.engine import LocalEngine, usable_cores
+from djepa.bench.align import problem
+from djepa.bench.measure import Options, Row, Say, figures, in_child, peak, seconds_of
+from djepa.bench.world import collecting
+from djepa.rollout.engine import usable_cores
 from djepa.rollout.execute import CollectConfig
 
 STARTS, CANDIDATES, COLLECTED = (64, 256, 1024), (63, 252, 1008, 4032), (32, 128)
-LATENT = 192
-Measure = Callable[[int], tuple[float, float]]  # size -> seconds, megabytes
 
 
-def bench_growth(say: Say) -> list[Row]:
-    """All measurements, on the CPU."""
-    rows: list[Row] = []
-    say("deciding, by starts")
-    rows += _series("decide, starts", STARTS, lambda n: in_child(partial(_decide, n, 63)))
-    say("deciding, by candidates of one start")
-    rows += _series("decide, candidates", CANDIDATES, lambda k: in_child(partial(_decide, 1, k)))
-    say("collecting, by starts")
-    rows += _series("collect, starts", COLLECTED, lambda n: in_child(partial(_collect, n, 1)))
-    say("collecting, by workers")
-    counts = [count for count in (1, 2, 4, 8, 16) if count <= usable_cores()]
-    for count in counts[1:]:
-        one, many = (_collect(COLLECTED[-1], c)[0] for c in (1, count))
-        note = f"{COLLECTED[-1]} starts in {figures(many)} s, against one worker"
-        rate = [COLLECTED[-1] / seconds for seconds in (many, one)]
-        rows.append(Row(f"collect, {count} workers", "starts/s", rate[0], rate[1], note))
-    return rows
+def bench_growth(options: Options, say: Say) -> Iterator[Row]:
+    """All measurements, on the CPU; there is nothing to choose."""
+    del options
+    say("measuring growth ...")
+    yield from _series("decide, starts", STARTS, lambda n: partial(_decide, n, 63))
+    yield from _series("decide, candidates", CANDIDATES, lambda k: partial(_decide, 1, k))
+    yield from _series("collect, starts", COLLECTED, lambda n: partial(_collect, n, 1))
+    starts = COLLECTED[-1]
+    for workers in (count for count in (2, 4, 8, 16) if count <= usable_cores()):
+        many, one = (_collect(starts, count)[0] for count in (workers, 1))
+        note = f"{starts} starts in {figures(many)} s, against one worker"
+        yield Row(f"collect, {workers} workers", "starts/s", starts / many, starts / one, note)
 
 
-def _series(what: str, sizes: tuple[int, ...], measure: Measure) -> list[Row]:
-    """Seconds of every size against the smallest; memory in the note."""
-    found = [measure(size) for size in sizes]
-    return [
-        Row(
-            f"{what}: {size:,}",
-            "ms",
-            1000 * seconds,
-            1000 * found[0][0],
-            f"{size / sizes[0]:g} times as much; memory grows by {grown:.0f} MB",
-        )
-        for size, (seconds, grown) in zip(sizes, found, strict=True)
-    ]
+def _series(
+    what: str, sizes: tuple[int, ...], work: Callable[[int], Callable[[], tuple[float, float]]]
+) -> Iterator[Row]:
+    """Milliseconds of every size against the smallest; memory in the note."""
+    smallest = None
+    for size in sizes:
+        seconds, grown = in_child(work(size))
+        smallest = smallest or 1e3 * seconds
+        note = f"{size / sizes[0]:g} times as much; memory grows by {grown:.0f} MB"
+        yield Row(f"{what}: {size:,}", "ms", 1e3 * seconds, smallest, note)
 
 
 def _decide(starts: int, candidates: int) -> tuple[float, float]:
     """Seconds, and megabytes by which the peak grows: the published operator, untrained."""
-    fit, calibration = (problem(name, 16, 63, LATENT, "cpu") for name in ("fit", "cal"))
+    fit, calibration = (problem(name, 16, 63) for name in ("fit", "cal"))
     alignment = Alignment(AlignConfig(updates=1)).fit(*fit).calibrate(*calibration)
-    evidence, _ = problem("test", starts, candidates, LATENT, "cpu")
-    before = peak_memory()
-    seconds = best_seconds(lambda: alignment.decide(evidence), "cpu")
-    return seconds, peak_memory() - before
+    evidence, _ = problem("test", starts, candidates)
+    before = peak("cpu")
+    seconds = seconds_of(lambda: alignment.decide(evidence))
+    return seconds, peak("cpu") - before
 
 
 def _collect(starts: int, workers: int) -> tuple[float, float]:
-    """Likewise: draw, propose, execute, write."""
-    config = CollectConfig(starts=starts, split="bench", block=8)
-    with TemporaryDirectory() as folder:
-        before, began = peak_memory(), time.perf_counter()
-        collect(Path(folder) / "bank", config, LocalEngine(workers))
-        return time.perf_counter() - began, peak_memory() - before
+    """Likewise of a bank."""
+    before = peak("cpu")
+    seconds = collecting(CollectConfig(starts=starts, split="bench", block=8), workers)
+    return seconds, peak("cpu") - before

@@ -1,17 +1,57 @@
-"""A measurement, and the clocks that make one: rates, seconds, peaks of memory."""
+"""Options, rows and their table; the clock, the peak of memory, a process of one's own."""
 
+import math
 import multiprocessing
 import resource
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from djepa.errors import DjepaError, unknown_name
+import numpy as np
+
+from djepa.errors import DjepaError
 
 Say = Callable[[str], None]
 Result = TypeVar("Result")
+LEAST = {"starts": 1, "candidates": 2, "many": 1, "fit": 7, "updates": 0}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to measure; every bench reads its own part."""
+
+    world: tuple[str, ...] = ()
+    """World: names; push, reacher and granular."""
+    seconds: float = 2.0
+    """World: time given to each measurement."""
+    geometry: tuple[str, ...] = ()
+    """Geometry: names, or folders of weights; all four, or at paper size lewm and tdjepa."""
+    size: str = "small"
+    """Geometry: small or paper."""
+    compiled: tuple[str, ...] = ("bf16",)
+    """Geometry, on cuda: precisions to compile too; each takes minutes."""
+    starts: int = 16
+    """Geometry: starts of a batch."""
+    many: int = 4096
+    """Geometry: candidates of the one start that has many."""
+    candidates: int = 63
+    """World, geometry, align: candidates of a start; a pool may have fewer."""
+    fit: int = 448
+    """Align: starts to fit on, and to decide; a seventh as many to calibrate on."""
+    updates: int = 1000
+    """Align: updates of the fit."""
+    device: str = "cpu"
+    """Geometry, align: cpu or cuda."""
+
+    def __post_init__(self) -> None:
+        if self.seconds <= 0:
+            raise DjepaError(f"seconds must be above 0, got {self.seconds}.")
+        for name, least in LEAST.items():
+            if getattr(self, name) < least:
+                raise DjepaError(f"{name} must be at least {least}, got {getattr(self, name)}.")
 
 
 @dataclass(frozen=True)
@@ -23,6 +63,7 @@ class Row:
     ours: float
     plain: float | None = None
     note: str = ""
+    details: dict[str, float] = field(default_factory=dict)  # further numbers, for JSON
 
     @property
     def ratio(self) -> float | None:
@@ -34,50 +75,79 @@ class Row:
         return {**asdict(self), "ratio": self.ratio}
 
 
-def check_sizes(config: Any, least: Mapping[str, int]) -> None:
-    """Sizes of a bench that are too small, or a device that is not here, are named."""
-    import torch  # only here: a child that measures a world does not wait for it
-
-    for name, smallest in least.items():
-        if getattr(config, name) < smallest:
-            raise DjepaError(f"{name} must be at least {smallest}, got {getattr(config, name)}.")
-    if config.device not in ("cpu", "cuda"):
-        raise unknown_name("device", config.device, ["cpu", "cuda"])
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise DjepaError("No CUDA device here. Use --device cpu.")
+def bench_markdown(rows: Sequence[Row], against: str = "plain") -> str:
+    """Rows as a Markdown table."""
+    lines = [f"| what | ours | {against} | ratio | |", "|---|---:|---:|---:|---|"]
+    for row in rows:
+        plain = "" if row.plain is None else f"{_number(row.plain)} {row.unit}"
+        ratio = "" if row.ratio is None else f"{row.ratio:.1f}x"
+        ours = f"{_number(row.ours)} {row.unit}"
+        lines.append(f"| {row.what} | {ours} | {plain} | {ratio} | {row.note} |")
+    return "\n".join(lines)
 
 
-def describe(config: Any, rows: Sequence[Row], *sizes: str) -> dict[str, Any]:
-    """For JSON: on what was measured, with which sizes, and the rows."""
-    return {
-        **machine(config.device),
-        **{name: getattr(config, name) for name in sizes},
-        "rows": [row.as_dict() for row in rows],
-    }
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 or value == round(value) else f"{value:.1f}"
+
+
+def figures(value: float) -> str:
+    """Three significant figures, never an exponent."""
+    return np.format_float_positional(value, precision=3, fractional=False, trim="-")
 
 
 def machine(device: str) -> dict[str, Any]:
     """The device by its name, threads, and the version of torch."""
-    import torch
+    import torch  # only here: a child that measures a world does not wait for it
 
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     return {"device": name, "threads": torch.get_num_threads(), "torch": torch.__version__}
 
 
-def rate(work: Callable[[], int], seconds: float) -> float:
-    """Units per second: the best of three runs after one warm-up, each a third of the time."""
-    work()
-    best = 0.0
+def seconds_of(work: Callable[[], object], device: str = "cpu", seconds: float = 0.0) -> float:
+    """Seconds of a call: the best of three repeats, each of a third of `seconds` or of one call.
+
+    Two calls before them let libraries set themselves up.
+    """
+    for _ in range(2):
+        work()
+    best = math.inf
     for _ in range(3):
-        began, units = time.perf_counter(), 0
-        while (spent := time.perf_counter() - began) < seconds / 3 or units == 0:
-            units += work()
-        best = max(best, units / spent)
+        wait(device)
+        began, calls = time.perf_counter(), 0
+        while calls == 0 or time.perf_counter() - began < seconds / 3:
+            work()
+            calls += 1
+        wait(device)
+        best = min(best, (time.perf_counter() - began) / calls)
     return best
 
 
-def peak_memory() -> float:
-    """Largest memory of this process so far, in MB."""
+def wait(device: str) -> None:
+    """Until the device has done what it was given."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.synchronize()
+
+
+def reset_peak(device: str) -> float:
+    """Forget the peak; MB in use now."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated() / 1e6
+    with suppress(OSError):  # on Linux: let the peak be what is in use now
+        Path("/proc/self/clear_refs").write_text("5")
+    return peak(device)
+
+
+def peak(device: str) -> float:
+    """Largest memory since the reset, in MB: of the GPU, or of this process."""
+    if device == "cuda":
+        import torch
+
+        return torch.cuda.max_memory_allocated() / 1e6
     status = Path("/proc/self/status")
     if status.exists():  # getrusage would count the parent of a spawned process too
         line = next(x for x in status.read_text().splitlines() if x.startswith("VmHWM"))
@@ -86,6 +156,6 @@ def peak_memory() -> float:
 
 
 def in_child(work: Callable[[], Result]) -> Result:
-    """Work done in a process of its own."""
+    """Work done in a process of its own: the peak of a process never falls."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(work)

@@ -1,11 +1,9 @@
-"""What the geometry bench measures: a model, a batch of decisions, a stopwatch.
+"""What the geometry bench measures: a model, and a batch of decisions in its world.
 
 Legend: N starts, K candidates, H controls, A action width.
 """
 
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,45 +26,30 @@ PUSH = Scene()
 
 
 @dataclass(frozen=True)
-class GeometryRow(Row):
-    """A measurement of one geometry; `details` are further numbers for JSON."""
-
-    geometry: str = ""
-    size: str = ""
-    weights: str = ""
-    details: dict[str, float] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return {**asdict(self), "ratio": self.ratio}
-
-
-@dataclass(frozen=True)
 class Subject:
     """A model under measurement, its size, and where its weights come from."""
 
+    name: str
     model: Any
     size: str
     weights: str
     scene: Scene = PUSH  # what it sees
-    name: str = ""  # that of the geometry, unless weights have one of their own
 
     @property
     def title(self) -> str:
         """Name and size."""
-        return f"{self.name or self.model.name} {self.size}"
-
-    def decisions(self, starts: int, candidates: int, device: str) -> Inputs:
-        """Decisions in its own world."""
-        return decisions(self.model.image, starts, candidates, device, self.scene)
+        return f"{self.name} {self.size}"
 
     def row(
         self, what: str, unit: str, ours: float, plain: float | None, note: str, **details: float
-    ) -> GeometryRow:
+    ) -> Row:
         """A row about this model."""
-        about = (self.name or self.model.name, self.size, self.weights, details)
-        title, note = f"{self.title}, {what}", f"{note}; {self.weights}"
-        return GeometryRow(title, unit, ours, plain, note, *about)
+        note = f"{note}; {self.weights}"
+        return Row(f"{self.title}, {what}", unit, ours, plain, note, details)
+
+    def decisions(self, starts: int, candidates: int, device: str) -> Inputs:
+        """Real starts of its world, as it sees them, and candidates from their pools."""
+        return decisions(self.model.image, starts, candidates, device, self.scene)
 
 
 def load_subject(where: str, size: str, device: str) -> Subject:
@@ -79,7 +62,7 @@ def load_subject(where: str, size: str, device: str) -> Subject:
         subject = stored_subject(where, device)
         if subject.size == size:
             return subject
-    return Subject(random_model(where, size).to(device), size, RANDOM)
+    return Subject(where, random_model(where, size).to(device), size, RANDOM)
 
 
 def stored_subject(where: str, device: str) -> Subject:
@@ -88,8 +71,9 @@ def stored_subject(where: str, device: str) -> Subject:
     world = {"actions": model.config.actions, "stride": model.config.stride}  # no matter of size
     sizes = {name: replace(size, **world) for name, size in get_kind(model.name).sizes.items()}
     size = next((name for name in sizes if sizes[name] == model.config), "own size")
-    name = where if where in shipped() else ""
-    return Subject(model, size, STORED, scene_of(where), name)
+    return Subject(
+        where if where in shipped() else model.name, model, size, STORED, scene_of(where)
+    )
 
 
 def scene_of(where: str) -> Scene:
@@ -110,7 +94,9 @@ def random_model(name: str, size: str) -> nn.Module:
     return model
 
 
-def decisions(image: int, starts: int, candidates: int, device: str, scene: Scene = PUSH) -> Inputs:
+def decisions(
+    image: int, starts: int, candidates: int, device: str = "cpu", scene: Scene = PUSH
+) -> Inputs:
     """Real starts of a world, as it looks, and candidates from their pools."""
     hand = next(iter(get_task(scene.world).behaviours))
     config = CollectConfig(scene.world, scene.shape, behaviour=hand, starts=starts, block=starts)
@@ -137,22 +123,3 @@ def _enough(
     noise = rng.normal(0, 0.05, (candidates, *pool.shape[1:])) * (turn > 0)[:, None, None]
     bound = max(1.0, np.abs(pool).max())  # a world may take more than 1
     return np.clip(pool[index] + noise, -bound, bound)
-
-
-def figures(value: float) -> str:
-    """Three significant figures, never an exponent."""
-    return np.format_float_positional(value, precision=3, fractional=False, trim="-")
-
-
-def best_seconds(work: Callable[[], object], device: str, calls: int = 1) -> float:
-    """Seconds of a call: the best of three repeats after two warm-ups."""
-    spent = []
-    for repeat in (0, 0, calls, calls, calls):
-        began = time.perf_counter()
-        for _ in range(repeat or 1):
-            work()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        if repeat:
-            spent.append((time.perf_counter() - began) / repeat)
-    return min(spent)

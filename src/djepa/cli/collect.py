@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
@@ -98,8 +98,6 @@ class Collect:
     decoy: Decoy = Decoy()
     costs: Costs = Costs()
     execution: Execution = Execution()
-
-    interrupted: ClassVar[str] = ": what was finished is on disk; the same command goes on"
 
     def run(self) -> int:
         """Collect, print where it is and what was dropped."""

@@ -30,7 +30,7 @@ class Compare:
         from djepa.align.presets import FOUR, PAIR
         from djepa.align.suite import fit_suite
         from djepa.bank.read import Bank
-        from djepa.errors import unknown_name
+        from djepa.errors import check_name
         from djepa.evaluate.compare import compare_markdown, compare_rows
         from djepa.evidence.evidence import Evidence, disjoint
         from djepa.files import to_json, write_atomically
@@ -46,8 +46,7 @@ class Compare:
             self.out, fit, calibration, card, lambda line: console.print(f"fitting {line} ...")
         )
         found = suite.choosers(test.evidence.names)
-        if self.against not in found:
-            raise unknown_name("method", self.against, found)
+        check_name("method", self.against, found)
         picks = {name: choose(test.evidence).position for name, choose in found.items()}
         rows = compare_rows(picks, test.outcomes.success, self.against)
         console.print(compare_markdown(rows, self.against))

@@ -4,7 +4,6 @@ import importlib.metadata
 import importlib.util
 import platform
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
@@ -26,6 +25,8 @@ class Info:
 
     def run(self) -> int:
         """Print a table."""
+        from djepa.models.weights import shipped
+
         table = Table(show_header=False, box=None, pad_edge=False)
         table.add_column(style="bold")
         table.add_column()
@@ -39,8 +40,7 @@ class Info:
                 f"{package} {found}" if found else f"not installed: pip install 'djepa[{extra}]'"
             )
             table.add_row(f"extra {extra}", Text(f"{state} ({purpose})"))
-        weights = shipped_weights()
-        table.add_row("weights", ", ".join(weights) or "none shipped in this version")
+        table.add_row("weights", ", ".join(shipped()) or "none here")
         console.print(table)
         return 0
 
@@ -61,9 +61,3 @@ def devices() -> list[str]:
 
     cuda = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return [f"cpu ({usable_cores()} cores)", *cuda]
-
-
-def shipped_weights() -> list[str]:
-    """Names of the weight folders inside the package."""
-    folder = Path(__file__).parents[1] / "weights"
-    return sorted(card.parent.name for card in folder.glob("*/card.json"))

@@ -3,9 +3,12 @@
 import difflib
 import sys
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from typing import Annotated, Any
 
 import tyro
+from tyro.conf import OmitArgPrefixes, subcommand
 
 from djepa.cli.audit import Audit
 from djepa.cli.bench import Bench
@@ -27,44 +30,27 @@ from djepa.cli.weights import Weights
 from djepa.errors import DjepaError
 from djepa.files import advice
 
-Command = (
-    Annotated[Collect, tyro.conf.subcommand("collect")]
-    | Annotated[Check, tyro.conf.subcommand("check")]
-    | Annotated[Show, tyro.conf.subcommand("show")]
-    | Annotated[Pools, tyro.conf.subcommand("pools")]
-    | Annotated[Simulate, tyro.conf.subcommand("simulate")]
-    | Annotated[Train, tyro.conf.subcommand("train")]
-    | Annotated[Predict, tyro.conf.subcommand("predict")]
-    | Annotated[Audit, tyro.conf.subcommand("audit")]
-    | Annotated[FitAlignment, tyro.conf.subcommand("fit")]
-    | Annotated[Compare, tyro.conf.subcommand("compare")]
-    | Annotated[Decide, tyro.conf.subcommand("decide")]
-    | Annotated[Export, tyro.conf.subcommand("export")]
-    | Annotated[Convert, tyro.conf.subcommand("convert")]
-    | Annotated[RunStudy, tyro.conf.subcommand("study")]
-    | Annotated[Bench, tyro.conf.subcommand("bench")]
-    | Annotated[Weights, tyro.conf.subcommand("weights")]
-    | Annotated[Info, tyro.conf.subcommand("info")]
-)
-NAMES = (
-    "collect",
-    "check",
-    "show",
-    "pools",
-    "simulate",
-    "train",
-    "predict",
-    "audit",
-    "fit",
-    "compare",
-    "decide",
-    "export",
-    "convert",
-    "study",
-    "bench",
-    "weights",
-    "info",
-)
+COMMANDS: dict[str, Any] = {
+    "collect": Collect,
+    "check": Check,
+    "show": Show,
+    "pools": Pools,
+    "simulate": Simulate,
+    "train": Train,
+    "predict": Predict,
+    "audit": Audit,
+    "fit": FitAlignment,
+    "compare": Compare,
+    "decide": Decide,
+    "export": Export,
+    "convert": Convert,
+    "study": RunStudy,
+    "bench": Bench,
+    "weights": Weights,
+    "info": Info,
+}
+NAMES = tuple(COMMANDS)
+Command: Any = reduce(or_, (Annotated[kind, subcommand(name)] for name, kind in COMMANDS.items()))
 KEPT = "what was finished is on disk; the same command goes on from there"
 LOST = "nothing was written; run the same command again"
 INTERRUPTED = {  # what is kept, and how to go on
@@ -109,7 +95,7 @@ def _run(given: list[str]) -> int:
         prog="djepa",
         description=ABOUT,
         args=given or ["--help"],
-        config=(tyro.conf.OmitArgPrefixes,),
+        config=(OmitArgPrefixes,),
     )
     try:
         _check_device(getattr(command, "device", "cpu"))

@@ -36,11 +36,10 @@ class RunStudy:
         """Run the stages that are missing."""
         from importlib.util import find_spec
 
-        from djepa.errors import MissingExtraError, unknown_name
+        from djepa.errors import MissingExtraError, check_name
         from djepa.studies.index import STUDIES, write_index
 
-        if self.study not in (*STUDIES, "all"):
-            raise unknown_name("study", self.study, (*STUDIES, "all"))
+        check_name("study", self.study, (*STUDIES, "all"))
         if not self.until and find_spec("matplotlib") is None:  # before the work, not after
             raise MissingExtraError("The figures of a study", "report")
         missing = [name for name in ("mujoco", "dm_control") if find_spec(name) is None]

@@ -32,7 +32,7 @@ from djepa.align.gates import Gate
 from djepa.align.operator import OperatorConfig
 from djepa.align.plastic import Patch, apply_patch, base_hash
 from djepa.align.presets import FOUR
-from djepa.errors import DjepaError, unknown_name
+from djepa.errors import DjepaError, check_name
 from djepa.evidence.fusion import Fusion
 from djepa.evidence.tokens import Tokens
 from djepa.lift.transport import TemporalTransport
@@ -98,8 +98,7 @@ class Parts(NamedTuple):
 def read_profile(folder: Path, name: str = "") -> Profile:
     """One profile, by the name of its folder unless another is given. No pickle is executed."""
     name = name or folder.resolve().name
-    if name not in PROFILES:
-        raise unknown_name("profile", name, PROFILES)
+    check_name("profile", name, PROFILES)
     files = folder / "model.pt", folder / "config.json"
     for file in files:
         if not file.is_file():

@@ -118,7 +118,7 @@ class Planner:
             return predict_frames(self.geometries[name], given)
         if name not in self._fast:
             self._fast[name] = Fast(self.geometries[name], given.candidates.device)
-        return self._fast[name].predict(*given)
+        return self._fast[name].predict(given)
 
 
 def _inputs(

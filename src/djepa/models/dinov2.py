@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from djepa.errors import DjepaError, unknown_name
+from djepa.errors import DjepaError, check_name
 from djepa.models.nets import ViT
 
 NAMES = ("small", "base", "large")
@@ -62,8 +62,7 @@ def load_dinov2(path: str | Path | None, image: int = 224, name: str = "small") 
 
 def find_dinov2(name: str = "small") -> Path:
     """The weights of this size in the cache of Hugging Face or torch hub; downloads nothing."""
-    if name not in NAMES:
-        raise unknown_name("DINOv2 size", name, NAMES)
+    check_name("DINOv2 size", name, NAMES)
     home = os.environ.get("HF_HOME") or "~/.cache/huggingface"
     hub = Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
     torch_home = Path(os.environ.get("TORCH_HOME") or "~/.cache/torch").expanduser()

@@ -7,30 +7,23 @@ ahead; the planning cost is the patch error + the proprioceptive error.
 Legend: B batch, T frames, P tokens of a frame, W predictor width, A action width.
 """
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from djepa.models.frames import FramePredictor
-from djepa.models.patches import PROPRIO, PatchConfig, PatchGeometry
+from djepa.models.patches import DINOV2_SMALL, PROPRIO, PatchConfig, PatchGeometry
 
 EMBED = 10  # numbers of a token for the action, and for proprioception
 SMALL = PatchConfig()
-PAPER = PatchConfig(
+PAPER = replace(
+    DINOV2_SMALL,
     image=196,
-    width=384,
-    depth=12,
-    heads=6,
-    hidden=1536,
-    scaled=True,
-    merge=1,
     predictor_width=404,
-    predictor_depth=6,
-    predictor_heads=16,
     predictor_head=64,
     predictor_hidden=2048,
     dropout=0.1,
-    residual=False,
 )
 SIZES = {"small": SMALL, "paper": PAPER}
 
@@ -50,17 +43,7 @@ class DINOWM(PatchGeometry):
         self.patch_in = nn.Identity() if token == W else nn.Linear(token, W)
         self.patch_out = nn.Linear(W, c.features)
         self.proprio_out = nn.Linear(W, PROPRIO)
-        self.predictor = FramePredictor(
-            c.grid,
-            0,
-            W,
-            c.predictor_depth,
-            c.predictor_heads,
-            c.predictor_head,
-            c.predictor_hidden,
-            conditional=False,
-            dropout=c.dropout,
-        )
+        self.predictor = self.frame_predictor(extra=0, conditional=False)
 
     def tokens(self, latents: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor | None]:
         """Latents and blocks -> tokens; there is no condition beside them."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from djepa.errors import DjepaError, unknown_name
+from djepa.errors import DjepaError, check_name
 from djepa.models.graph import Recorded, record
 from djepa.models.precision import PRECISIONS, arithmetic, narrowed
 from djepa.models.protocol import CONTEXT, STRIDE, Geometry
@@ -73,8 +73,7 @@ class Fast:
         compiled: bool = False,
     ) -> None:
         module: object = geometry
-        if precision not in PRECISIONS:
-            raise unknown_name("precision", precision, PRECISIONS)
+        check_name("precision", precision, PRECISIONS)
         if not isinstance(module, nn.Module):
             raise DjepaError(f"Geometry '{geometry.name}' is not a torch module.")
         if torch.device(device).type == "cuda" and not torch.cuda.is_available():
@@ -97,22 +96,13 @@ class Fast:
         return next(reversed(self._calls.values()), None) is not None
 
     @torch.inference_mode()
-    def predict(
-        self, frames: Tensor, goal: Tensor, proprio: Tensor, history: Tensor, candidates: Tensor
-    ) -> Predicted:
-        """Native costs, futures and goals; see `Inputs` for shapes."""
-        given = Inputs(frames, goal, proprio, history, candidates)
+    def predict(self, given: Inputs) -> Predicted:
+        """Native costs, futures and goals of all candidates of all starts."""
         _check(given, self._geometry.image, int(getattr(self._geometry, "stride", STRIDE)))
         if not self._records:
             return self._predicted(*self._here(given))
         with torch.cuda.device(self.device):
             return self._replayed(given)
-
-    def decide_costs(
-        self, frames: Tensor, goal: Tensor, proprio: Tensor, history: Tensor, candidates: Tensor
-    ) -> Tensor:
-        """Native costs (N, K) float32 of all candidates of all starts; see `Inputs` for shapes."""
-        return self.predict(frames, goal, proprio, history, candidates).cost
 
     def _predicted(self, *inputs: Tensor) -> Predicted:
         with arithmetic(self.device, self.precision):

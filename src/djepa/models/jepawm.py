@@ -8,27 +8,16 @@ is visual + 0.1 · proprioceptive.
 Legend: B batch, T frames, P tokens of a frame, W predictor width, A action width.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
-from djepa.models.frames import FramePredictor
-from djepa.models.patches import PROPRIO, PatchConfig, PatchGeometry
+from djepa.models.patches import DINOV2_SMALL, PROPRIO, PatchConfig, PatchGeometry
 
 SMALL = PatchConfig()
-PAPER = PatchConfig(
-    image=224,
-    width=384,
-    depth=12,
-    heads=6,
-    hidden=1536,
-    scaled=True,
-    merge=1,
-    predictor_width=400,
-    predictor_depth=6,
-    predictor_heads=16,
-    predictor_head=25,
-    predictor_hidden=1600,
-    residual=False,
+PAPER = replace(
+    DINOV2_SMALL, image=224, predictor_width=400, predictor_head=25, predictor_hidden=1600
 )
 SIZES = {"small": SMALL, "paper": PAPER}
 
@@ -46,17 +35,7 @@ class JEPAWM(PatchGeometry):
         self.patch_in, self.patch_out = nn.Linear(c.features, W), nn.Linear(W, c.features)
         self.proprio_in, self.proprio_out = nn.Linear(PROPRIO, W), nn.Linear(W, PROPRIO)
         self.action_in = nn.Linear(c.stride * c.actions, W)
-        self.predictor = FramePredictor(
-            c.grid,
-            1,
-            W,
-            c.predictor_depth,
-            c.predictor_heads,
-            c.predictor_head,
-            c.predictor_hidden,
-            conditional=True,
-            dropout=c.dropout,
-        )
+        self.predictor = self.frame_predictor(extra=1, conditional=True)
 
     def tokens(self, latents: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor | None]:
         """Latents -> tokens; blocks -> conditions."""

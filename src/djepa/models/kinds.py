@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from djepa.errors import unknown_name
+from djepa.errors import check_name
 from djepa.models import dinowm, jepawm, lewm
 from djepa.models.lewm import LeWM, LeWMConfig
 from djepa.models.nets import initialise
@@ -34,8 +34,7 @@ GEOMETRIES = {
 
 def get_kind(name: str) -> Kind:
     """The kind of that name, or an error that suggests the nearest one."""
-    if name not in GEOMETRIES:
-        raise unknown_name("geometry", name, GEOMETRIES)
+    check_name("geometry", name, GEOMETRIES)
     return GEOMETRIES[name]
 
 
@@ -45,8 +44,7 @@ def build(name: str, random: torch.Generator, size: str = "small", **changes: in
     `changes` of its sizes, as another world may want them.
     """
     kind = get_kind(name)
-    if size not in kind.sizes:
-        raise unknown_name("size", size, kind.sizes)
+    check_name("size", size, kind.sizes)
     with torch.random.fork_rng(devices=[]):  # layers draw from the global stream when they are made
         model: Model = kind.build(replace(kind.sizes[size], **changes))
     initialise(model, random)

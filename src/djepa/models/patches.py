@@ -55,6 +55,19 @@ class PatchConfig:
         return self.merge**2 * self.width
 
 
+DINOV2_SMALL = PatchConfig(  # the encoder of the published sizes, and what their predictors share
+    width=384,
+    depth=12,
+    heads=6,
+    hidden=1536,
+    scaled=True,
+    merge=1,
+    predictor_depth=6,
+    predictor_heads=16,
+    residual=False,
+)
+
+
 class PatchGeometry(nn.Module, ABC):
     """Encoder, merging, standardisation, rollout, cost; a geometry adds `tokens` and `read`."""
 
@@ -99,6 +112,14 @@ class PatchGeometry(nn.Module, ABC):
     def stride(self) -> int:
         """Controls of a block."""
         return self.config.stride
+
+    def frame_predictor(self, extra: int, conditional: bool) -> FramePredictor:
+        """A fresh one, for `extra` tokens beside the patches of a frame."""
+        c = self.config
+        sizes = c.predictor_depth, c.predictor_heads, c.predictor_head, c.predictor_hidden
+        return FramePredictor(
+            c.grid, extra, c.predictor_width, *sizes, conditional=conditional, dropout=c.dropout
+        )
 
     @abstractmethod
     def tokens(self, latents: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor | None]:

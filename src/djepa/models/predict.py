@@ -3,25 +3,15 @@
 Legend: N starts, K candidates, B blocks of a stride of controls, D latent.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from djepa.bank.read import Decisions
+from djepa.models.fast import Predicted
 from djepa.models.precision import arithmetic
 from djepa.models.protocol import Geometry
 from djepa.tasks.task import Scene
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """Evidence of one geometry."""
-
-    futures: Tensor  # (N, K, B, D)
-    goal: Tensor  # (N, D)
-    cost: Tensor  # (N, K) float32, from unrounded latents
 
 
 def encode_states(geometry: Geometry, scene: Scene, states: Tensor, batch: int = 0) -> Tensor:
@@ -41,7 +31,7 @@ def predict(
     decisions: Decisions,
     rows: slice | None = None,
     device: str | torch.device = "cpu",
-) -> Prediction:
+) -> Predicted:
     """Encode the context and the goal, roll out every candidate, cost every future; in float32."""
     rows = rows or slice(None)
 
@@ -53,4 +43,4 @@ def predict(
         goal = encode_states(geometry, scene, tensor(decisions.goal, np.float64))
         taken = (tensor(decisions.history), tensor(decisions.actions))
         futures = geometry.rollout(context, *map(scene.controls, taken))
-        return Prediction(futures, goal, geometry.native_cost(futures, goal).float())
+        return Predicted(geometry.native_cost(futures, goal).float(), futures, goal)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from djepa.errors import DjepaError, unknown_name
+from djepa.errors import DjepaError, check_name
 from djepa.models.kinds import Model, get_kind
 from djepa.models.objectives import Draws, dinowm_loss, jepawm_loss, lewm_loss, tdjepa_loss
 from djepa.models.protocol import CONTEXT
@@ -52,8 +52,7 @@ RECIPES: dict[str, dict[str, dict[str, Any]]] = {
 
 def recipe_for(name: str, geometry: str) -> dict[str, Any]:
     """Settings of that recipe for that geometry."""
-    if name not in RECIPES:
-        raise unknown_name("recipe", name, RECIPES)
+    check_name("recipe", name, RECIPES)
     by_geometry = RECIPES[name]
     return by_geometry.get(geometry, by_geometry.get("", {}))
 
@@ -97,16 +96,13 @@ class TrainConfig:
         kind, task = get_kind(self.geometry), get_task(self.world)
         object.__setattr__(self, "shapes", tuple(self.shapes) or task.shapes[:1])
         for name in self.shapes:
-            if name not in task.shapes:
-                raise unknown_name("shape", name, task.shapes)
-        if self.look not in task.looks:
-            raise unknown_name("look", self.look, task.looks)
+            check_name("shape", name, task.shapes)
+        check_name("look", self.look, task.looks)
         if not (0 <= self.blend <= 1 and 0 <= self.terminal <= 1):
             raise DjepaError("blend and terminal must lie between 0 and 1.")
         if self.context < 0:
             raise DjepaError(f"context counts frames, not {self.context} of them.")
-        if self.size not in kind.sizes:
-            raise unknown_name("size", self.size, kind.sizes)
+        check_name("size", self.size, kind.sizes)
         if self.steps < 2 or not 0 < self.joint < 1:
             raise DjepaError("steps must be at least 2 and joint between 0 and 1.")
         if self.episodes < 1 or self.development < 1 or self.shrink < 1:
@@ -117,8 +113,7 @@ class TrainConfig:
             raise DjepaError("ema and perturbed must lie between 0 and 1.")
         if self.noise < 0 or self.last < 0 or self.windows < 0:
             raise DjepaError("noise, last and windows cannot be negative.")
-        if self.compiled not in COMPILED:
-            raise unknown_name("part to compile", self.compiled, COMPILED)
+        check_name("part to compile", self.compiled, COMPILED)
         if self.device.startswith("cuda") and not torch.cuda.is_available():
             raise DjepaError("No CUDA device here. Use --device cpu, or train where there is one.")
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from djepa.checks import check_floats, check_int
-from djepa.errors import DjepaError, unknown_name
+from djepa.errors import DjepaError, check_name
 from djepa.pools.pool import Pool
 
 Array64 = npt.NDArray[np.float64]
@@ -96,8 +96,7 @@ def granular_pool(
     offset = check_int("The offset", offset, 0)
     if offset > REPLAY_ROWS - ROWS:
         raise DjepaError(f"The offset must be 0..{REPLAY_ROWS - ROWS}, not {offset}.")
-    if difficulty not in DIFFICULTIES:
-        raise unknown_name("difficulty", str(difficulty), DIFFICULTIES)
+    check_name("difficulty", str(difficulty), DIFFICULTIES)
     pushes = recorded[offset : offset + ROWS].astype(np.float64)
     made = _transformed(pushes, start_id, goal_id, DIFFICULTIES[difficulty])
     actions = np.stack([np.clip(rows, -BOUND, BOUND) for _, rows in made]).astype(np.float32)

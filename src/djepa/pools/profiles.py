@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from djepa.checks import Floats, check_floats, check_int
-from djepa.errors import DjepaError, unknown_name
+from djepa.errors import DjepaError, check_name, unknown_name
 from djepa.pools.families import (
     LIMIT,
     SHUFFLED,
@@ -74,8 +74,7 @@ class Profile:
     """Dtype of the pool's actions; None is the stored one."""
 
     def __post_init__(self) -> None:
-        if self.seed_mode not in _MODES:
-            raise unknown_name("seed mode", str(self.seed_mode), _MODES)
+        check_name("seed mode", str(self.seed_mode), _MODES)
         check_int("The horizon", self.horizon, 1)
         check_quotas(self.quotas, self.horizon, self.blocks)
         if self.quotas[:1] != ((REFERENCE, 1),):
@@ -206,8 +205,7 @@ def control_pool(
     The recorded seed is `seed`, but for `restart` the first one whose bank had no repeat.
     """
     if isinstance(profile, str):
-        if profile not in PROFILES:
-            raise unknown_name("profile", profile, PROFILES)
+        check_name("profile", profile, PROFILES)
         profile = PROFILES[profile]
     seed = check_int("The seed", seed, 0)
     attempts = check_int("max_attempts", max_attempts, 1)

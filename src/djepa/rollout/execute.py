@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 import djepa
-from djepa.errors import DjepaError, unknown_name
+from djepa.errors import DjepaError, check_name
 from djepa.pools import REFERENCE, Pool
 from djepa.pools.control import DECOY, PoolSpec
 from djepa.seeds import generator, seed_for
@@ -63,10 +63,8 @@ class CollectConfig:
         if not self.split:
             raise DjepaError("The split needs a name, such as fit.")
         for what, known in (("shape", task.shapes), ("rule", task.rules)):
-            if getattr(self, what) not in known:
-                raise unknown_name(what, getattr(self, what), known)
-        if self.behaviour not in (*task.behaviours, MIXED):
-            raise unknown_name("behaviour", self.behaviour, (*task.behaviours, MIXED))
+            check_name(what, getattr(self, what), known)
+        check_name("behaviour", self.behaviour, (*task.behaviours, MIXED))
         self._check_pool()
 
     def _check_pool(self) -> None:
@@ -222,8 +220,7 @@ def _draw(config: CollectConfig, index: int) -> Drawn:
             behaviour = names[int(rng.integers(len(names)))]
         found = task.draw_start(world, behaviour, rng, config.horizon, centres)
         if isinstance(found, str):
-            if found not in drops:
-                raise unknown_name(f"drop of '{config.world}'", found, drops)
+            check_name(f"drop of '{config.world}'", found, drops)
             drops[found] += 1
             continue
         start, segments = found

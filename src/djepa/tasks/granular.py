@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from djepa.errors import unknown_name
+from djepa.errors import check_name
 from djepa.pools.control import PoolSpec
 from djepa.pools.granular import granular_pool
 from djepa.seeds import generator
@@ -37,8 +37,7 @@ TURNS = {"plain": 0, "turned-90": 1, "turned-180": 2, "turned-270": 3}  # the ta
 
 
 def _particles(shape: str) -> int:
-    if shape not in SHAPES:
-        raise unknown_name("shape", shape, SHAPES)
+    check_name("shape", shape, SHAPES)
     return SHAPES[shape]
 
 

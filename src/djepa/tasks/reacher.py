@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from djepa.errors import unknown_name
+from djepa.errors import check_name
 from djepa.pools.control import CONTROL_PROFILES, PoolSpec, pool_around
 from djepa.tasks.task import Task
 from djepa.worlds.behaviours import Controls
@@ -26,8 +26,7 @@ SHAPES = {"arm": 2, "arm-fast": 1}  # integrations that a control holds: 0.04 s,
 
 
 def _make(shape: str, rule: str) -> ReacherWorld:
-    if shape not in SHAPES:
-        raise unknown_name("shape", shape, SHAPES)
+    check_name("shape", shape, SHAPES)
     return ReacherWorld(rule, SHAPES[shape])
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from djepa.models.protocol import CONTEXT, STRIDE, Geometry
-from djepa.testing.world import BrokenPromiseError
+from djepa.testing.world import try_each
 
 GEOMETRY_PROMISES = (  # each is a method of _Trial
     "it has every attribute",
@@ -33,13 +33,7 @@ def check_geometry(
     sizes may add up in another order.
     """
     trial = _Trial(model, actions, seed, tolerance, torch.device(device))
-    for promise in GEOMETRY_PROMISES:
-        try:
-            getattr(trial, promise.replace(" ", "_"))()
-        except Exception as error:
-            kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-            raise BrokenPromiseError(promise, f"{kind}{error}") from error
-    return GEOMETRY_PROMISES
+    return try_each(trial, GEOMETRY_PROMISES)
 
 
 class _Trial:

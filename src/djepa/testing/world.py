@@ -59,13 +59,18 @@ def check_world(
     """
     trial = _Trial(world, states, generator("check-world", seed), action_bound, factory)
     tried = PROMISES if _can_be_pickled(factory) else PROMISES[: -2 if factory is None else -1]
-    for promise in tried:
+    return try_each(trial, tried)
+
+
+def try_each(trial: object, promises: tuple[str, ...]) -> tuple[str, ...]:
+    """Call the trial's method of each promise; the first that raises is the broken one."""
+    for promise in promises:
         try:
             getattr(trial, promise.replace(" ", "_"))()
         except Exception as error:
             kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
             raise BrokenPromiseError(promise, f"{kind}{error}") from error
-    return tried
+    return promises
 
 
 class _Trial:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from djepa.errors import unknown_name
+from djepa.errors import check_name
 from djepa.worlds.protocol import Floats
 from djepa.worlds.push import ACTION_SCALE, CANVAS, PUSHER_RADIUS, PushWorld
 
@@ -117,8 +117,7 @@ BEHAVIOURS: dict[str, Callable[[PushWorld, np.random.Generator], Behaviour]] = {
 
 def get_behaviour(name: str, world: PushWorld, rng: np.random.Generator) -> Behaviour:
     """A fresh behaviour of that name, or an error that suggests the nearest one."""
-    if name not in BEHAVIOURS:
-        raise unknown_name("behaviour", name, BEHAVIOURS)
+    check_name("behaviour", name, BEHAVIOURS)
     return BEHAVIOURS[name](world, rng)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from djepa.errors import unknown_name
+from djepa.errors import check_name
 from djepa.worlds.protocol import Floats
 
 if TYPE_CHECKING:
@@ -71,6 +71,5 @@ RULES: dict[str, Callable[[Floats, Floats], Floats]] = {
 
 def get_granular_rule(name: str) -> Callable[[Floats, Floats], Floats]:
     """The cost (..., n, 2), (..., m, 2) -> (...) of that name, or an error with the nearest one."""
-    if name not in RULES:
-        raise unknown_name("success rule", name, RULES)
+    check_name("success rule", name, RULES)
     return RULES[name]

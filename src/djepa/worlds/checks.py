@@ -1,10 +1,13 @@
-"""What worlds refuse before they execute anything."""
+"""What worlds refuse before they execute, judge or draw anything."""
+
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from djepa.errors import DjepaError
-from djepa.worlds.protocol import Floats
+from djepa.worlds.protocol import Floats, Frames
 
 
 def as_state(world: str, numbers: int, state: npt.ArrayLike) -> Floats:
@@ -32,3 +35,44 @@ def as_controls(
             f"{what} must lie in [-{limit:g}, {limit:g}]; found a value outside, or not finite."
         )
     return array
+
+
+def as_ends(numbers: int, goal: npt.ArrayLike, states: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """A goal and final states, (..., numbers) finite float64 each."""
+    ends = np.asarray(goal, np.float64), np.asarray(states, np.float64)
+    for what, array in zip(("goal", "states"), ends, strict=True):
+        wide = array.shape[-1:] == (numbers,)
+        if not wide or not np.isfinite(array).all():
+            odd = "NaN or infinity" if wide else f"shape {array.shape}"
+            raise DjepaError(f"judge: {what} must be {numbers} finite numbers each, got {odd}.")
+    return ends
+
+
+def as_states(numbers: int, states: npt.ArrayLike) -> Floats:
+    """(..., numbers) float64, to be drawn."""
+    many = np.asarray(states, np.float64)
+    if many.shape[-1:] != (numbers,):
+        raise DjepaError(f"render: {numbers} numbers a state, got an array {many.shape}.")
+    return many
+
+
+def draw_states(
+    draw: Callable[[Any, Any], Any], states: Floats, goal: npt.ArrayLike | None
+) -> Frames:
+    """(..., S) states, each over its goal if there is one -> (..., size, size, 3).
+
+    `draw` takes tensors (N, S) of states and of goals, or None, and gives (N, size, size, 3).
+    """
+    import torch  # only who draws waits for torch: workers that execute never do
+
+    def flat(array: Floats) -> torch.Tensor:
+        return torch.from_numpy(array.reshape(-1, array.shape[-1]).copy())
+
+    marks = None
+    if goal is not None:
+        try:
+            marks = flat(np.broadcast_to(np.asarray(goal, np.float64), states.shape))
+        except ValueError:
+            raise DjepaError("render: the goal must be one state or one per state.") from None
+    frames = draw(flat(states), marks).numpy()
+    return np.asarray(frames.reshape(*states.shape[:-1], *frames.shape[1:]))

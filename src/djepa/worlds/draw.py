@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from djepa.errors import unknown_name
+from djepa.errors import check_name
 from djepa.worlds.push import CANVAS, PUSHER_RADIUS, WALL_RADIUS, WALLS
 from djepa.worlds.raster import Discs, Layer, Polygons, paint_background, rasterise
 from djepa.worlds.shapes import Shape
@@ -35,8 +35,7 @@ class Appearance:
     marker: Literal["goal", "fixed", "none"] = "goal"
 
     def __post_init__(self) -> None:
-        if self.marker not in ("goal", "fixed", "none"):
-            raise unknown_name("marker", self.marker, ("goal", "fixed", "none"))
+        check_name("marker", self.marker, ("goal", "fixed", "none"))
 
 
 def draw_push(

@@ -12,18 +12,20 @@ restored anywhere goes on with the same bits.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from djepa.errors import DjepaError
 from djepa.worlds.chamfer import get_granular_rule
-from djepa.worlds.checks import as_controls
+from djepa.worlds.checks import as_controls, as_ends, as_states, draw_states
 from djepa.worlds.granular_space import run_push
 from djepa.worlds.protocol import Bools, Floats, Frames
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from djepa.worlds.granular_draw import GranularLook
 
 PUSH_BOUND = 4.0  # of every number of a push; `djepa.pools.granular` clips to the same
@@ -80,15 +82,8 @@ class GranularWorld:
 
         Velocities do not count, and neither does which grain is where.
         """
-        ends = [np.asarray(goal, np.float64), np.asarray(states, np.float64)]
-        for what, array in zip(("goal", "states"), ends, strict=True):
-            wide = array.ndim > 0 and array.shape[-1] == self.state_size
-            if not wide or not np.isfinite(array).all():
-                odd = "NaN or infinity" if wide else f"shape {array.shape}"
-                raise DjepaError(
-                    f"judge: {what} must be {self.state_size} finite numbers each, got {odd}."
-                )
-        cost = self._cost(places(ends[1]), places(ends[0]))
+        end, final = as_ends(self.state_size, goal, states)
+        cost = self._cost(places(final), places(end))
         return cost < 1.0, cost
 
     def render(
@@ -99,23 +94,13 @@ class GranularWorld:
         look: GranularLook | None = None,
     ) -> Frames:
         """(..., 4 n) states -> (..., size, size, 3); `goal` (4 n,) or (..., 4 n) lies beneath."""
-        import torch  # only who draws waits for torch: workers that execute never do
-
         from djepa.worlds.granular_draw import draw_granular
 
-        many = np.asarray(states, np.float64)
-        if many.ndim == 0 or many.shape[-1] != self.state_size:
-            raise DjepaError(f"render: {self.state_size} numbers a state, got {many.shape}.")
-        marks = None
-        if goal is not None:
-            try:
-                goals = np.broadcast_to(np.asarray(goal, np.float64), many.shape)
-            except ValueError:
-                raise DjepaError("render: the goal must be one state or one per state.") from None
-            marks = torch.from_numpy(places(goals.reshape(-1, self.state_size)).copy())
-        flat = torch.from_numpy(places(many.reshape(-1, self.state_size)).copy())
-        frames = draw_granular(flat, self.radius, size, marks, look)
-        return np.asarray(frames.numpy().reshape(*many.shape[:-1], size, size, 3))
+        def draw(flat: Tensor, goals: Tensor | None) -> Tensor:
+            marks = None if goals is None else places(goals)
+            return draw_granular(places(flat), self.radius, size, marks, look)
+
+        return draw_states(draw, as_states(self.state_size, states), goal)
 
     def _pushed(self, state: Floats, push: Floats) -> Floats:
         """One push from a state (4 n,), in a fresh space."""
@@ -135,7 +120,7 @@ class GranularWorld:
         return array
 
 
-def places(states: Floats) -> Floats:
+def places(states: Any) -> Any:
     """(..., 4 n) states -> (..., n, 2) where the grains are."""
     n = states.shape[-1] // 4
     return states[..., : 2 * n].reshape(*states.shape[:-1], n, 2)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from djepa.errors import unknown_name
+from djepa.errors import check_name
 from djepa.worlds.behaviours import Behaviour
 from djepa.worlds.granular import PUSH_BOUND, places, reset_places
 from djepa.worlds.granular_space import BOARD, BOARD_RADIUS
@@ -164,6 +164,5 @@ BEHAVIOURS: dict[str, Callable[[GranularWorld, np.random.Generator], Behaviour]]
 
 def get_behaviour(name: str, world: GranularWorld, rng: np.random.Generator) -> Behaviour:
     """A fresh behaviour of that name, or an error that suggests the nearest one."""
-    if name not in BEHAVIOURS:
-        raise unknown_name("behaviour", name, BEHAVIOURS)
+    check_name("behaviour", name, BEHAVIOURS)
     return BEHAVIOURS[name](world, rng)

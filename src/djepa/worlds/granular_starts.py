@@ -13,7 +13,7 @@ Legend: n grains, H pushes, C centres.
 
 import numpy as np
 
-from djepa.errors import unknown_name
+from djepa.errors import check_name
 from djepa.worlds.behaviours import Behaviour, Controls, drive
 from djepa.worlds.chamfer import MAIN, chamfer
 from djepa.worlds.granular import VIEW, GranularWorld, as_state, places, reset_places
@@ -49,8 +49,7 @@ def draw_start(
 
     The behaviour spreads the pile beforehand. Returns the reason instead if the draw is not kept.
     """
-    if goal not in GOALS:
-        raise unknown_name("goal", goal, GOALS)
+    check_name("goal", goal, GOALS)
     world.restore(initial_state(world, rng))
     hand = get_behaviour(behaviour, world, rng)
     before, history = _driven(world, hand, int(rng.integers(HISTORY, 7)))

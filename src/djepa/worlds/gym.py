@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from djepa.errors import MissingExtraError, unknown_name
+from djepa.errors import MissingExtraError, check_name, unknown_name
 from djepa.worlds.behaviours import get_behaviour
 from djepa.worlds.protocol import Floats, Frames
 from djepa.worlds.push import PushWorld
@@ -61,8 +61,7 @@ class PushEnv(gymnasium.Env):  # type: ignore[misc]
         super().reset(seed=seed)
         given = options or {}
         for name in given:
-            if name not in ("state", "goal"):
-                raise unknown_name("reset option", name, ("state", "goal"))
+            check_name("reset option", name, ("state", "goal"))
         state, goal = given.get("state"), given.get("goal")
         if state is None or goal is None:
             drawn_state, drawn_goal = self._draw()

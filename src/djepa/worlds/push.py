@@ -18,8 +18,7 @@ import numpy.typing as npt
 import pymunk
 from pymunk._chipmunk_cffi import lib as chipmunk
 
-from djepa.errors import DjepaError
-from djepa.worlds.checks import as_controls, as_state
+from djepa.worlds.checks import as_controls, as_ends, as_state, as_states, draw_states
 from djepa.worlds.protocol import Bools, Floats, Frames
 from djepa.worlds.rules import get_rule
 from djepa.worlds.shapes import Shape, get_shape, turned
@@ -121,12 +120,7 @@ class PushWorld:
 
     def judge(self, goal: npt.ArrayLike, states: npt.ArrayLike) -> tuple[Bools, Floats]:
         """(..., 10) final states -> success and task cost; success is cost < 1."""
-        ends = [np.asarray(goal, np.float64), np.asarray(states, np.float64)]
-        for what, array in zip(("goal", "states"), ends, strict=True):
-            if array.ndim == 0 or array.shape[-1] != 10 or not np.isfinite(array).all():
-                raise DjepaError(
-                    f"judge: {what} must be 10 finite numbers each, got {_odd(array)}."
-                )
+        ends = as_ends(10, goal, states)
         cost = self._cost(self.shape, *ends)
         return cost < 1.0, cost
 
@@ -138,25 +132,13 @@ class PushWorld:
         appearance: Appearance | None = None,
     ) -> Frames:
         """(..., 10) states -> (..., size, size, 3); `goal` (10,) or (..., 10) is drawn beneath."""
-        import torch  # only who draws waits for torch: workers that execute never do
-
         from djepa.worlds.draw import draw_push
 
-        many = np.asarray(states, np.float64)
-        if many.ndim == 0 or many.shape[-1] != 10:
-            raise DjepaError(f"render: states have 10 numbers each, got an array {many.shape}.")
-        marks = None
-        if goal is not None:
-            try:
-                goals = np.broadcast_to(np.asarray(goal, np.float64), many.shape)
-            except ValueError:
-                raise DjepaError(
-                    "render: the goal must be (10,) or shaped like the states."
-                ) from None
-            marks = torch.from_numpy(goals.reshape(-1, 10).copy())
-        flat = torch.from_numpy(many.reshape(-1, 10).copy())
-        frames = draw_push(self.shape, flat, size, marks, appearance)
-        return np.asarray(frames.numpy().reshape(*many.shape[:-1], size, size, 3))
+        return draw_states(
+            lambda flat, marks: draw_push(self.shape, flat, size, marks, appearance),
+            as_states(10, states),
+            goal,
+        )
 
     def block_vertices(self, states: npt.ArrayLike) -> Floats:
         """(..., 10) states -> (..., P, 4, 2) canvas vertices of the block's parts."""
@@ -235,10 +217,6 @@ def _build(shape: Shape, numbers: list[float]) -> tuple[pymunk.Space, pymunk.Bod
     block.position = (numbers[2], numbers[3])
     block.velocity, block.angular_velocity = (numbers[7], numbers[8]), numbers[9]
     return space, pusher, block
-
-
-def _odd(array: Floats) -> str:
-    return "NaN or infinity" if array.shape[-1:] == (10,) else f"shape {array.shape}"
 
 
 @lru_cache

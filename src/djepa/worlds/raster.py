@@ -117,7 +117,8 @@ def rasterise(
     by working on at most `max_pixels` pixels at a time. `dtype` is the precision of the image
     before rounding; float64 serves as a reference.
     """
-    _check(layers, size, canvas, background)
+    _check(layers, size)
+    _check_colour(background)
     device, frames = layers[0].anchor.device, len(layers[0].anchor)
     # Half a level is added to every colour once, so that the final truncation rounds.
     colours = [_levels(layer.colour, device, dtype) + 0.5 for layer in layers]
@@ -150,12 +151,10 @@ def paint_background(
 
     It is painted once on the CPU, in float64, so that every device starts from the same image.
     """
-    _check_size(size, canvas)
+    _check_size(size)
+    for each in (colour, wall_colour):
+        _check_colour(each)
     ends = torch.tensor(walls, dtype=torch.float64).reshape(-1, 2, 2) * (size / canvas)
-    if not (torch.isfinite(ends).all() and 0 <= wall_radius < math.inf):
-        raise DjepaError("walls and wall_radius must be finite, wall_radius at least 0.")
-    _check_colour("colour", colour, [(3,)], ends)
-    _check_colour("wall_colour", wall_colour, [(3,)], ends)
     centre = torch.arange(size, dtype=torch.float64) + 0.5
     point = torch.stack((centre.expand(size, size), centre[:, None].expand(size, size)), -1)
     cover = torch.zeros(size, size, dtype=torch.float64)
@@ -227,60 +226,28 @@ def _chunk(frames: int, size: int, device: torch.device, max_pixels: int | None)
     return max(1, min(frames, limit // (size * size)))
 
 
-def _check(layers: Sequence[Layer], size: int, canvas: float, background: Colour) -> None:
-    _check_size(size, canvas)
-    if not layers:
-        raise DjepaError("layers is empty. Pass at least one layer; it tells how many frames.")
-    first = layers[0].anchor
-    frames = len(first) if isinstance(first, Tensor) and first.ndim else 0
-    for i, layer in enumerate(layers):
-        name, length = f"layers[{i}]", "reach"
-        if isinstance(layer, Discs):
-            length = "radius"
-            _check_tensor(f"{name}.centres", layer.centres, [(frames, 2)], first)
-        else:
-            _check_tensor(f"{name}.anchor", layer.anchor, [(frames, 2)], first)
-            _check_tensor(f"{name}.vertices", layer.vertices, [(frames, -1, -3, 2)], first)
-        if not 0 <= layer.reach < math.inf:
-            raise DjepaError(f"{name}.{length} is {layer.reach}; give a finite length, 0 or more.")
-        if not 0 <= layer.alpha <= 1:
-            raise DjepaError(f"{name}.alpha is {layer.alpha}; give a number from 0 to 1.")
-        _check_colour(f"{name}.colour", layer.colour, [(3,), (frames, 3)], first)
-    _check_colour("background", background, [(3,), (frames, 3), (size, size, 3)], first)
+def _check(layers: Sequence[Layer], size: int) -> None:
+    """What users may get wrong: sizes, colours, states; the shapes of layers are the worlds'."""
+    _check_size(size)
+    for layer in layers:
+        _check_colour(layer.colour)
+        for value in (
+            (layer.centres,) if isinstance(layer, Discs) else (layer.anchor, layer.vertices)
+        ):
+            if not value.is_floating_point():
+                raise DjepaError(f"States are {value.dtype}; convert them to float32 or float64.")
+            free_look = value.device.type == "cpu" and not torch.compiler.is_compiling()
+            if free_look and not value.isfinite().all():
+                raise DjepaError("A frame is drawn from values that are not finite.")
 
 
-def _check_size(size: int, canvas: float) -> None:
+def _check_size(size: int) -> None:
     if not isinstance(size, int) or size < 8:
         raise DjepaError(f"size is {size}; give a whole number of pixels, 8 or more.")
-    if not 0 < canvas < math.inf:
-        raise DjepaError(f"canvas is {canvas}; give a finite side length above 0.")
 
 
-def _check_colour(name: str, value: Colour, shapes: list[tuple[int, ...]], like: Tensor) -> None:
-    if isinstance(value, Tensor):
-        _check_tensor(name, value, shapes, like, any_dtype=True)
-    elif len(value) != 3 or not all(0 <= level <= 255 for level in value):
-        raise DjepaError(f"{name} is {value}; give three levels from 0 to 255.")
-
-
-def _check_tensor(
-    name: str, value: object, shapes: list[tuple[int, ...]], like: Tensor, any_dtype: bool = False
-) -> None:
-    """Type, shape (-k: k or more), dtype, device; finite values where looking needs no waiting."""
-    if not isinstance(value, Tensor):
-        raise DjepaError(f"{name} is a {type(value).__name__}; give a torch tensor.")
-    if not any(_fits(value.shape, shape) for shape in shapes):
-        wanted = " or ".join(str(shape).replace("-1", "P").replace("-3", "V") for shape in shapes)
-        raise DjepaError(f"{name} has shape {tuple(value.shape)}; {wanted} is needed.")
-    if not any_dtype and value.dtype not in (torch.float32, torch.float64):
-        raise DjepaError(f"{name} is {value.dtype}; convert it to float32 or float64.")
-    if value.device != like.device:
-        raise DjepaError(f"{name} is on {value.device}, layers[0] on {like.device}; move it there.")
-    free_look = value.device.type == "cpu" and not torch.compiler.is_compiling()
-    if free_look and not value.isfinite().all():
-        raise DjepaError(f"{name} holds values that are not finite. Check the states drawn from.")
-
-
-def _fits(shape: Sequence[int], wanted: tuple[int, ...]) -> bool:
-    pairs = zip(shape, wanted, strict=False)
-    return len(shape) == len(wanted) and all(a == b or 0 < -b <= a for a, b in pairs)
+def _check_colour(colour: Colour) -> None:
+    if isinstance(colour, Tensor):
+        return
+    if len(colour) != 3 or not all(0 <= level <= 255 for level in colour):
+        raise DjepaError(f"A colour is {colour}; give three levels from 0 to 255.")

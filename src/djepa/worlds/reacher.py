@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from djepa.errors import DjepaError, unknown_name
-from djepa.worlds.checks import as_controls, as_state
+from djepa.errors import DjepaError, check_name, unknown_name
+from djepa.worlds.checks import as_controls, as_ends, as_state, as_states, draw_states
 from djepa.worlds.protocol import Bools, Floats, Frames
 from djepa.worlds.reacher_mujoco import load_model, mujoco_frames
 from djepa.worlds.rules import angle_error
@@ -45,8 +45,7 @@ class ReacherWorld:
     action_size = 2
 
     def __init__(self, rule: str = "reacher.v1", repeat: int = 1) -> None:
-        if rule not in RULES:
-            raise unknown_name("success rule", rule, RULES)
+        check_name("success rule", rule, RULES)
         if type(repeat) is not int or repeat < 1:
             raise DjepaError(f"repeat must be a whole number, 1 or more, got {repeat!r}.")
         self.rule, self.repeat, self.variant = rule, repeat, str(repeat)
@@ -98,12 +97,7 @@ class ReacherWorld:
 
         Cost is the larger of the two joint errors in units of 0.05 rad; velocities do not count.
         """
-        ends = [np.asarray(goal, np.float64), np.asarray(states, np.float64)]
-        for what, array in zip(("goal", "states"), ends, strict=True):
-            if array.ndim == 0 or array.shape[-1] != 4 or not np.isfinite(array).all():
-                odd = "NaN or infinity" if array.shape[-1:] == (4,) else f"shape {array.shape}"
-                raise DjepaError(f"judge: {what} must be 4 finite numbers each, got {odd}.")
-        cost = reacher_v1(*ends)
+        cost = reacher_v1(*as_ends(4, goal, states))
         return cost < 1.0, cost
 
     def render(
@@ -118,13 +112,13 @@ class ReacherWorld:
 
         `renderer="mujoco"` takes MuJoCo's own camera and needs OpenGL; it draws no goal.
         """
-        many = np.asarray(states, np.float64)
-        if many.ndim == 0 or many.shape[-1] != 4:
-            raise DjepaError(f"render: states have 4 numbers each, got an array {many.shape}.")
+        many = as_states(4, states)
         if renderer == "raster":
-            from djepa.worlds.reacher_draw import frames  # torch: workers that execute never wait
+            from djepa.worlds.reacher_draw import draw_reacher
 
-            return frames(many, size, goal, appearance)
+            return draw_states(
+                lambda flat, marks: draw_reacher(flat, size, marks, appearance), many, goal
+            )
         if renderer != "mujoco":
             raise unknown_name("renderer", renderer, ("raster", "mujoco"))
         if goal is not None or appearance is not None:

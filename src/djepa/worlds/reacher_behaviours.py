@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from djepa.errors import unknown_name
+from djepa.errors import check_name
 from djepa.worlds import behaviours
 from djepa.worlds.behaviours import Behaviour
 from djepa.worlds.protocol import Floats, World
@@ -72,8 +72,7 @@ Explorer: Maker = partial(behaviours.Explorer, hands=BEHAVIOURS)
 
 def get_behaviour(name: str, world: World, rng: np.random.Generator) -> Behaviour:
     """A fresh behaviour of that name, or an error that suggests the nearest one."""
-    if name not in BEHAVIOURS:
-        raise unknown_name("behaviour", name, BEHAVIOURS)
+    check_name("behaviour", name, BEHAVIOURS)
     return BEHAVIOURS[name](world, rng)
 
 

@@ -9,13 +9,9 @@ Legend: N frames.
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from djepa.errors import DjepaError
-from djepa.worlds.protocol import Floats, Frames
 from djepa.worlds.raster import Discs, Layer, Polygons, paint_background, rasterise
 from djepa.worlds.reacher import ARM, HAND
 
@@ -105,19 +101,3 @@ def _backdrop(size: int, background: RGB, walls: RGB | None, device: torch.devic
     lines = () if walls is None else WALLS
     ink = background if walls is None else walls
     return paint_background(size, CANVAS, background, lines, WALL_RADIUS, ink, device=device)
-
-
-def frames(
-    states: Floats, size: int, goal: npt.ArrayLike | None, appearance: ArmAppearance | None
-) -> Frames:
-    """(..., 4) arrays -> (..., size, size, 3), on the CPU."""
-    marks = None
-    if goal is not None:
-        try:
-            goals = np.broadcast_to(np.asarray(goal, np.float64), states.shape)
-        except ValueError:
-            raise DjepaError("render: the goal must be (4,) or shaped like the states.") from None
-        marks = torch.from_numpy(goals.reshape(-1, 4).copy())
-    flat = torch.from_numpy(states.reshape(-1, 4).copy())
-    drawn = draw_reacher(flat, size, marks, appearance)
-    return np.asarray(drawn.numpy().reshape(*states.shape[:-1], size, size, 3))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from djepa.errors import unknown_name
+from djepa.errors import check_name
 from djepa.worlds.shapes import Shape, turned
 
 Floats = npt.NDArray[np.float64]
@@ -66,6 +66,5 @@ RULES: dict[str, Rule] = {"push.v1": push_v1, "push-symmetric.v1": push_symmetri
 
 def get_rule(name: str) -> Rule:
     """The rule of that name, or an error that suggests the nearest one."""
-    if name not in RULES:
-        raise unknown_name("success rule", name, RULES)
+    check_name("success rule", name, RULES)
     return RULES[name]

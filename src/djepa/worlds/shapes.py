@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from djepa.errors import unknown_name
+from djepa.errors import check_name
 
 Vertices = tuple[tuple[float, float], ...]
 
@@ -89,6 +89,5 @@ SHAPES = {
 
 def get_shape(name: str) -> Shape:
     """The shape of that name, or an error that suggests the nearest one."""
-    if name not in SHAPES:
-        raise unknown_name("shape", name, SHAPES)
+    check_name("shape", name, SHAPES)
     return SHAPES[name]
