@@ -70,7 +70,7 @@ def gain(run: str, where: str, ours: str, theirs: str) -> str:
 
 
 def verdict(run: str, where: str, ours: str, theirs: str) -> str:
-    """Such as: is better than fusion of four models: +3.1 points (+1.0 to +5.2), adjusted p = 0.004."""
+    """Such as: is better than LeWM: +3.1 points (+1.0 to +5.2), adjusted p = 0.004."""
     wanted = (where, ours, theirs)
     verdicts = stored(run).verdicts
     return next(v.phrase for v in verdicts if (v.where, v.ours, v.theirs) == wanted)

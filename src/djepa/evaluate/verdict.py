@@ -122,19 +122,20 @@ def compare(
     rows: Mapping[str, Sequence[Row]], comparison: Comparison, clustered: bool = False
 ) -> tuple[str, Paired] | None:
     """The other method and the pair over all cases together; None where a method was not run."""
-    hits: dict[str, list[bool]] = {name: [] for name in (comparison.ours, *comparison.theirs)}
+    run = [{row.method for row in case} for case in rows.values()]
+    others = [name for name in comparison.theirs if all(name in of for of in run)]
+    if not others or not all(comparison.ours in of for of in run):
+        return None
+    hits: dict[str, list[bool]] = {name: [] for name in (comparison.ours, *others)}
     starts = list[str]()
     for case in rows.values():
         some = [row for row in case if row.method in hits]
-        solved = successes(some)
-        if set(solved) != set(hits):
-            return None
-        for name, of in solved.items():
+        for name, of in successes(some).items():
             hits[name] += of.tolist()
         own = {row.start: row.identity for row in some if row.method == comparison.ours}
         starts += [own[start] for start in sorted(own)]
     if not starts:
         return None
-    theirs = max(comparison.theirs, key=lambda name: sum(hits[name]))
+    theirs = max(others, key=lambda name: sum(hits[name]))
     clusters = np.array(starts) if clustered else None
     return theirs, paired(np.array(hits[comparison.ours]), np.array(hits[theirs]), clusters)
