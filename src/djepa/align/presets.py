@@ -26,7 +26,7 @@ def mixed(
 def careful(
     names: tuple[str, ...], density: tuple[str, ...], by: Mixing = "log+ranks"
 ) -> AlignConfig:
-    """An operator over that mixture, whose gate opens only where calibration starts show a gain."""
+    """An operator over that mixture, whose gate opens only if calibration starts show a gain."""
     return replace(
         mixed(names, density, by),
         extras=("log", "agreement"),

@@ -192,7 +192,7 @@ _LISTED = (
     _ours(
         "D-JEPA",
         "D-JEPA",
-        "The likelihood mixture, and an operator over it that acts only where calibration starts "
+        "The likelihood mixture, and an operator over it that acts only if calibration starts "
         "show a gain.",
         "best",
     ),

@@ -160,7 +160,7 @@ PUSHT = Design(
     against=("native tdjepa", "native jepawm", "fusion, two", "log costs", "log mixture"),
     pools={
         "reference": "perturbations of one hidden solution, as in the paper",
-        "decoy": "perturbations of the solution and of three other recorded drives",
+        "decoy": "perturbations of the solution and of three other recorded sequences",
         "planner": "results of a cross-entropy search under TD-JEPA's cost; no hidden solution",
     },
     measures=(
