@@ -21,17 +21,19 @@ from djepa.studies.study import Study, new_study
 
 UPDATES = 4
 SIZES = {  # starts to fit on, to calibrate on, to confirm on
-    "pusht": Sizes(4, 2, 3, 3, 2, (2, 1), (3, 4), repeats=1, updates=UPDATES),
+    "pusht": Sizes(
+        4, 2, 3, 3, 2, (2, 1), (3, 4), repeats=1, updates=UPDATES, retained=3, mechanism=2
+    ),
     "reacher": Sizes(2, 1, 2, updates=UPDATES),
     "granular": Sizes(2, 1, 1, updates=UPDATES),
     "shapes": Sizes(4, 4, 3, updates=UPDATES),
     "appearance": Sizes(1, 1, 2, updates=UPDATES),
 }
-ONLY = {"pusht": ("reference",)}  # the other kinds of pools would be searched, or teach nothing
+ONLY = {"pusht": ("published",)}  # the other kinds of pools would be searched, or teach nothing
 LOOKS = ("clean", "blur", "salt-pepper", "dark", "block-colour", "marker-colour", "pusher-colour")
 UNSEEN = ("I", "small-T", "square")
 CASES = {
-    "pusht": {"reference": "push.v1"},
+    "pusht": {"published": "push.v1"},
     "reacher": {"reference": "reacher.v1", "decoy": "reacher.v1"},
     "granular": {"main": "granular.v1", "strict": "granular-strict.v1"},
     "shapes": dict.fromkeys((*UNSEEN, *(f"{name}-decoy" for name in UNSEEN)), "push.v1"),

@@ -26,16 +26,17 @@ pytest.importorskip("matplotlib")
 
 OWN_TABLES = {
     "pusht": {
-        *("ablation-reference", "budget-reference", "deployment-reference", "lifting"),
-        "success-eligible",
-        *(f"audit-{part}" for part in ("gap", "inversions", "correlations")),
+        *("ablation-published", "budget-published", "deployment-published", "lifting"),
+        *("success-eligible", "budget-eligible-published", "mechanism-published"),
+        *(f"audit-{part}-published" for part in ("gap", "inversions", "correlations")),
     },
     "reacher": {"transport"},
     "granular": {"sparsity"},
 }
 DRAWN = {
-    "pusht": {"success", "audit-gap", "audit-inversions", "audit-correlations",
-              *(f"{what}-reference" for what in ("budget", "learning", "lift-ranks",
+    "pusht": {"success",
+              *(f"{what}-published" for what in ("audit-gap", "audit-inversions", "budget",
+                                                 "audit-correlations", "learning", "lift-ranks",
                                                  "lift-geometry"))},
     "reacher": {"success", "costs-reference-d-jepa", "costs-decoy-d-jepa", "transport-reference",
                 "transport-decoy"},
@@ -68,8 +69,8 @@ def test_figures_and_page(name: str, finished: Finished) -> None:
     tiny = finished(name)
     drawn = {path.stem for path in (tiny.out / "figures").glob("*.svg")}
     known = {stem for stem in drawn if not stem.startswith("films-")}
-    assert known - {"audit-gap"} == {*DRAWN[name], "gains-d-jepa", "gains-relational"} - {
-        "audit-gap"  # only where an audit start has both outcomes
+    assert known - {"audit-gap-published"} == {*DRAWN[name], "gains-d-jepa", "gains-relational"} - {
+        "audit-gap-published"  # only where an audit start has both outcomes
     }
     listed = re.findall(r"!\[(.+?)\]", (tiny.out / "figures" / "README.md").read_text())
     assert sorted(listed) == sorted(drawn)
@@ -160,7 +161,7 @@ def test_groups_are_fitted_apart(name: str, finished: Finished) -> None:
     for case in tiny.study.cases("confirmation"):
         used = {row.checkpoint for row in tiny.rows()[case.name]} - {""}
         assert used == marks.setdefault(case.group, used)
-    groups = {"pusht": ["reference"], "reacher": ["reference", "decoy"],
+    groups = {"pusht": ["published"], "reacher": ["reference", "decoy"],
               "shapes": ["published", "decoy"]}  # fmt: skip
     assert list(marks) == groups.get(name, ["all"])
     assert sum(map(len, marks.values())) == len(set.union(*marks.values()))
@@ -185,7 +186,7 @@ def test_a_stricter_rule_changes_counts_and_no_choice(finished: Finished) -> Non
 def test_measures_of_the_same_choices_agree(finished: Finished) -> None:
     """Budgets, lifting, learning curve and deployment of PushT, against its rows."""
     results = finished("pusht").results
-    solved = successes(results.rows["reference"])
+    solved = successes(results.rows["published"])
     (budget,) = results.measured("budget").values()
     for method, by_size in budget.items():
         assert {int(k): len(shares) for k, shares in by_size.items()} == {
@@ -242,7 +243,7 @@ def test_no_confirmation_start_was_fitted(name: str, finished: Finished) -> None
     whole = [tiny.identities(role) for role in ROLES]
     assert len(set.union(*whole)) == sum(map(len, whole))
     for group in {case.group for case in tiny.study.cases("confirmation")}:
-        fit, calibration, confirmation, _ = (tiny.identities(role, group) for role in ROLES)
+        fit, calibration, confirmation, *_ = (tiny.identities(role, group) for role in ROLES)
         used = json.loads((tiny.study.place.fits(group) / "suite.json").read_text())["starts"]
         assert {start.split("@")[0] for start in used} == {s[:16] for s in fit | calibration}
         assert not set(used) & {start[:16] for start in confirmation}

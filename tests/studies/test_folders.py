@@ -38,10 +38,10 @@ def test_lost_files_come_back_the_same(again: Finished) -> None:
     """Rows, a measure and the page; banks and fits stay as they are."""
     tiny = again("pusht")
     before = tiny.files()
-    lost = ("rows/reference.csv.gz", "measures/budget/reference.json", "report.html")
+    lost = ("rows/published.csv.gz", "measures/budget/published.json", "report.html")
     for file in lost:
         (tiny.out / file).unlink()
-    ran = ["decide reference", "budget reference", "tables", "figures", "page"]
+    ran = ["decide published", "budget published", "tables", "figures", "page"]
     assert tiny.run() == ran
     after = tiny.files()
     for name in before:
@@ -65,7 +65,7 @@ def test_the_same_rows_come_out_in_another_folder(
 def test_rows_of_further_pools_get_into_tables_figures_and_page(again: Finished) -> None:
     """Kinds of pools may be run one by one in the same folder."""
     tiny = again("pusht")
-    rows = read_rows(tiny.out / "rows" / "reference.csv.gz")
+    rows = read_rows(tiny.out / "rows" / "published.csv.gz")
     write_rows(tiny.out / "rows" / "decoy.csv.gz", [replace(row, pools="decoy") for row in rows])
     assert tiny.run() == ["tables", "figures", "page"]
     assert "decoy, 3 starts" in (tiny.out / "tables" / "success.csv").read_text()
@@ -128,6 +128,10 @@ def test_what_cannot_be_is_refused_before_it_is_begun(tmp_path: Path) -> None:
     nothing = replace(design, shipped=tmp_path / "nothing")
     with pytest.raises(DjepaError, match=r"ships nothing fitted on decoy pools.*--preset paper"):
         new_study(nothing, place, "quick", ("decoy",))
+    with pytest.raises(DjepaError, match="ships nothing fitted on reference pools"):
+        new_study(nothing, place, "quick")
+    with pytest.raises(DjepaError, match=r"ships nothing fitted on published pools.*--preset pap"):
+        new_study(design, place, "quick", ("published",))
     assert not place.out.exists()
     assert new_study(design, place, "paper", ("decoy",)).only == ("decoy",)
     new_study(design, place, "paper")  # another kind of pools is the same study
@@ -154,7 +158,7 @@ def test_presets_have_starts_for_every_case(name: str, tmp_path: Path) -> None:
         assert all(len(set(places)) == len(places) for places in taken.values())
         assert [case.name for case in study.cases("confirmation")] == design.names
         assert max(sizes.curve, default=0) <= sizes.fit
-    views = {*design.names, *design.units()}
+    views = {*design.names, *design.units(), *(f"{name}, eligible" for name in design.names)}
     assert set(design.paper) <= views
     assert {case for m in design.measures for case in m.only} <= set(design.names)
 

@@ -115,6 +115,21 @@ def test_no_figure_of_the_paper_stands_beside_other_pools(study) -> None:
     assert not [c for table in tables for c in table.columns if "paper" in c]
 
 
+def test_figures_of_the_paper_stand_beside_eligible_starts_of_its_own_pools(study) -> None:
+    results = study(published={}, decoy={})
+    tables = {table.name: table for table in make_tables(results)}
+    sheet = tables["success-eligible"]
+    assert [c for c in sheet.columns if "paper" in c] == ["published, eligible, paper"]
+    at = sheet.columns.index("published, eligible, paper")
+    printed = {row[0]: row[at] for row in sheet.rows}
+    assert (printed["LeWM"], printed["D-JEPA, as published"], printed["D-JEPA"]) == (
+        "83.59",
+        "87.11",
+        "",
+    )
+    assert not any("paper" in c for n, t in tables.items() if n != sheet.name for c in t.columns)
+
+
 def test_without_rows_there_is_nothing_to_write(tmp_path: Path) -> None:
     results = Results(tmp_path, get_design("pusht"))
     for work in (make_tables, verdict, write_report):
@@ -158,15 +173,21 @@ def test_an_audit_without_mixed_starts_leaves_blanks(study) -> None:
     file.parent.mkdir(parents=True)
     file.write_text(to_json([audit("lewm", True), audit("tdjepa", False)]))
     sheets = {table.name: table for table in make_tables(results)}
-    assert sheets["audit-gap"].rows == (
+    assert sheets["audit-gap-reference"].rows == (
         ("LeWM", "2", "-0.125", "-0.300 to +0.100", "1 (50.0 %)"),
         ("TD-JEPA", "0", "", "", ""),
     )
-    assert sheets["audit-inversions"].rows[1] == ("TD-JEPA", "37.5 (2)", "")
-    assert sheets["audit-correlations"].rows == (("LeWM", "0.375 (0.375)"), ("TD-JEPA", ""))
+    assert sheets["audit-inversions-reference"].rows[1] == ("TD-JEPA", "37.5 (2)", "")
+    assert sheets["audit-correlations-reference"].rows == (
+        ("LeWM", "0.375 (0.375)"),
+        ("TD-JEPA", ""),
+    )
     draw_figures(results)
     made = results.folder / "figures"
-    assert "TD-JEPA" not in (made / "audit-gap.csv").read_text()
-    sizes = {line.split(",")[1] for line in (made / "audit-inversions.csv").read_text().split()[1:]}
+    assert "TD-JEPA" not in (made / "audit-gap-reference.csv").read_text()
+    sizes = {
+        line.split(",")[1]
+        for line in (made / "audit-inversions-reference.csv").read_text().split()[1:]
+    }
     assert sizes == {"63"}
-    assert not (made / "audit-correlations.csv").exists()
+    assert not (made / "audit-correlations-reference.csv").exists()

@@ -16,7 +16,8 @@ class RunStudy:
     study: Annotated[str, Positional, arg(metavar="STUDY")] = "pusht"
     """Which: pusht, reacher, granular, shapes, appearance, or all of them."""
     preset: str = "quick"
-    """quick (minutes), paper (the published population sizes) or large (narrow intervals)."""
+    """quick (minutes), paper (the published population sizes) or large (narrow intervals); of
+    pusht also frozen (paper without plasticity and fine-tuning, which need a GPU)."""
     out: Path | None = None
     """Folder of the study: runs/STUDY unless given; of all of them: runs/all."""
     pools: tuple[str, ...] = ()

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from djepa.studies.results import Results
     from djepa.studies.study import Study
 
-ROLES = ("fit", "calibration", "confirmation", "audit")
+ROLES = ("fit", "calibration", "confirmation", "audit", "mechanism")
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ class Sizes:
     repeats: int = 10  # of a latency measurement
     updates: int | None = None  # most updates of an operator
     shipped: bool = False  # take the fitted methods of the package instead of fitting
+    retained: int = 0  # confirmation starts of the paper's PushT pools
+    mechanism: int = 0  # starts of the paper's ablations
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,7 @@ class Design:
         return {"all" if len(found) == 1 else f"all {g}": names for g, names in found.items()}
 
     def _confirmation(self) -> list[Case]:
-        sizes = Sizes(1000, 1000, 1000, 1000)  # names do not depend on them
+        sizes = Sizes(1000, 1000, 1000, 1000, retained=1000)  # names do not depend on them
         return self.cases("confirmation", sizes, Place(Path(), LocalEngine(1)))
 
 

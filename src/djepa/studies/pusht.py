@@ -1,11 +1,14 @@
-"""The PushT study: four world models on three kinds of pools.
+"""The PushT study: four world models on four kinds of pools.
 
     relational, composition   the published operator over two models, with predictive plasticity
     D-JEPA                    likelihood mixture of four models and pool density, careful gate
 
-The preset `quick` takes fitted methods from the package and fits one alignment in the run.
+The preset `quick` takes fitted methods from the package and fits one alignment in the run. It
+has none for the pools `published`, which are the paper's own.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -19,26 +22,35 @@ from djepa.align.presets import FOUR, PAIR, SUITE
 from djepa.align.suite import MIXTURES, Recipe
 from djepa.artefacts.records import folder_hash
 from djepa.bank.read import Bank
+from djepa.evaluate import paper
 from djepa.evidence.evidence import Evidence
 from djepa.models.lewm import LeWM
-from djepa.models.planner_pool import CEMProposer
+from djepa.models.planner_pool import PLANNER, RETAINED, CEMProposer, RetainingProposer
 from djepa.models.predictions import predict_bank
 from djepa.models.weights import load_geometry
-from djepa.rollout.execute import CollectConfig
-from djepa.studies.design import ROLES, Case, Design, Place, Sizes
+from djepa.rollout.execute import CollectConfig, Proposer
+from djepa.studies.design import ROLES, Case, Design, Place, Sizes, split_of
 from djepa.studies.measures.audit import audit
 from djepa.studies.measures.budget import budget
 from djepa.studies.measures.decisions import films, inspector
 from djepa.studies.measures.deployment import deployment
 from djepa.studies.measures.learning import learning
 from djepa.studies.measures.lifting import lifting
+from djepa.studies.measures.mechanism import mechanism
 from djepa.studies.populations import BOUNDARY, near_boundary
 from djepa.studies.stages import Say
 from djepa.studies.study import Study
 
 SHIPPED = Path(__file__).parent.parent / "suites" / "pusht"
 OURS, FUSION, CONTROL = "D-JEPA", "fusion, four", "consensus + fusion, four"
-PROFILES = {"reference": "reference-control", "decoy": "decoy", "planner": "planner"}
+PUBLISHED = "published"
+PROFILES = {
+    "reference": "reference-control",
+    "decoy": "decoy",
+    "planner": PLANNER,
+    PUBLISHED: RETAINED,
+}
+AUDITED = ("reference", PUBLISHED)
 RATES = (2e-6, 2e-5)  # of both kinds of patches; the first is published
 ADAPTED = {"plasticity": PLASTIC, "fine-tuned": TUNED}
 HERE = {"relational, fitted here": SUITE["relational"]}
@@ -46,21 +58,24 @@ HERE = {"relational, fitted here": SUITE["relational"]}
 
 def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
     """Relations are fitted and calibrated on the first starts of one bank, patches too."""
-    if role == "audit" and not sizes.audit:
+    if not getattr(sizes, role):
         return []
     fitted = role in ROLES[:2]
     ends = {"fit": (0, sizes.fit), "calibration": (sizes.fit, sizes.fit + sizes.calibration)}
-    counts = {"confirmation": sizes.confirmation, "audit": sizes.audit}
+    confirmed = {"planner": sizes.searched, PUBLISHED: sizes.retained}
+    here = {"audit": AUDITED, "mechanism": (PUBLISHED,)}.get(role, tuple(PROFILES))
     found = []
-    for pools, profile in PROFILES.items():
-        if ((fitted and sizes.shipped) or role == "audit") and pools != "reference":
-            continue
-        starts = counts.get(role, max(sizes.fit + sizes.calibration, sum(sizes.plastic)))
-        if role == "confirmation" and pools == "planner":
-            starts = sizes.searched
+    for pools in here if not (fitted and sizes.shipped) else ("reference",):
+        starts = getattr(sizes, role)
+        split = f"pusht-{'fit' if fitted else role}"
+        if fitted:
+            starts = max(sizes.fit + sizes.calibration, sum(sizes.plastic))
+        elif role == "confirmation":
+            starts = confirmed.get(pools, starts)
+            split = split_of("pusht", role) if pools == PUBLISHED else split
         bank = CollectConfig(
-            profile=profile,
-            split=f"pusht-{'fit' if fitted else role}",
+            profile=PROFILES[pools],
+            split=split,
             starts=starts,
             seed=place.seed,
             block=16 if place.device == "cpu" else 64,  # a block is a batch, too
@@ -70,7 +85,10 @@ def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
     return found
 
 
-_search = {"planner": lambda device: CEMProposer("tdjepa", device=device)}
+_search: dict[str, Callable[[str], Proposer]] = {
+    "planner": lambda device: CEMProposer("tdjepa", device=device),
+    PUBLISHED: lambda device: RetainingProposer("tdjepa", device=device),
+}
 
 
 def _evidence(bank: Bank, look: str) -> Evidence:
@@ -126,6 +144,12 @@ def _predictor(place: Place) -> LeWM:
     return model
 
 
+BUDGETED = ("native lewm", "native tdjepa", "fusion, two", "relational", FUSION, OURS)
+PAPER = Sizes(448, 64, 512, 256, 96, (384, 128), retained=320, mechanism=128)
+LARGE = Sizes(
+    4096, 512, 2048, 2048, 512, (384, 128), (448, 1024, 2048, 4096), retained=2048, mechanism=512
+)
+
 PUSHT = Design(
     name="pusht",
     title="Does alignment choose better?",
@@ -136,7 +160,7 @@ PUSHT = Design(
         "was **executed** from the same restored state, so the choice of each method is counted.",
         "On pools made around a hidden solution, a method that uses neither the goal nor any "
         "outcome and only takes the candidate in the densest part of the pool does well. So every "
-        "table has three kinds of pools and the control **fusion + pool density**. Only a gain "
+        "table has several kinds of pools and the control **fusion + pool density**. Only a gain "
         "over that control, on decoy and planner pools, counts as decision alignment.",
         "Methods were fitted and calibrated on other starts than those counted here, and no method "
         "or setting was chosen on these. **Eligible** starts have a success and a failure among "
@@ -145,9 +169,10 @@ PUSHT = Design(
     ),
     weights=FOUR,
     sizes={
-        "quick": Sizes(96, 32, 64, 48, 48, repeats=3, shipped=True),
-        "paper": Sizes(448, 64, 512, 256, 96, (384, 128)),
-        "large": Sizes(4096, 512, 2048, 2048, 512, (384, 128), (448, 1024, 2048, 4096)),
+        "quick": Sizes(96, 32, 64, 48, 48, repeats=3, shipped=True, retained=64),
+        "paper": PAPER,
+        "frozen": replace(PAPER, plastic=(0, 0)),  # no adapted predictors, which need a GPU
+        "large": LARGE,
     },
     cases=_cases,
     evidence=_evidence,
@@ -159,18 +184,20 @@ PUSHT = Design(
     base="fusion, two",
     against=("native tdjepa", "native jepawm", "fusion, two", "log costs", "log mixture"),
     pools={
-        "reference": "perturbations of one hidden solution, as in the paper",
+        "reference": "perturbations of one hidden solution",
         "decoy": "perturbations of the solution and of three other recorded sequences",
         "planner": "results of a cross-entropy search under TD-JEPA's cost; no hidden solution",
+        PUBLISHED: "the paper's: of 255 perturbations of one hidden solution the 63 that TD-JEPA's "
+        "cost retains",
     },
     measures=(
-        audit("reference"),
-        budget(("native lewm", "native tdjepa", "fusion, two", "relational", FUSION, OURS)),
+        audit(*AUDITED),
+        budget(BUDGETED),
+        budget(BUDGETED, eligible=(PUBLISHED,)),
+        mechanism(PUBLISHED),
         learning((FUSION, "pointwise", "relational", OURS)),
         lifting(("relational", OURS), "tdjepa"),
-        deployment(
-            (("relational", False), ("relational", True), (OURS, True)), "tdjepa", "reference"
-        ),
+        deployment((("relational", False), ("relational", True), (OURS, True)), "tdjepa", AUDITED),
         films(("native lewm", "native tdjepa", OURS)),
         inspector(("native lewm", "native tdjepa", FUSION, "relational", OURS), FUSION, (5, 2, 3)),
     ),
@@ -195,6 +222,7 @@ PUSHT = Design(
     },
     eligible=near_boundary,
     rule=BOUNDARY,
+    paper={f"{PUBLISHED}, eligible": (paper.RETAINED, "")},
     realised="lewm",
     prepare=_adapt,
     shipped=SHIPPED,

@@ -16,10 +16,12 @@ from safetensors.numpy import load_file
 from djepa.align.registry import label, ordered
 from djepa.errors import DjepaError
 from djepa.evaluate import paper
+from djepa.evaluate.paper import Figure
 from djepa.evaluate.rows import Row, read_rows
 from djepa.evaluate.verdict import Verdict, judge
 from djepa.files import write_atomically
 from djepa.report.results import (
+    ELIGIBLE,
     Rows,
     ablation_table,
     cost_table,
@@ -89,6 +91,14 @@ class Results:
         at = {view: (pools, case if quantity == "success" else "")
               for view, (pools, case) in d.paper.items() if view in self.views}  # fmt: skip
         return paper.columns(d.name, at, quantity, d.paper_names)
+
+    def printed(
+        self, case: str, method: str, quantity: str, population: str, candidates: int = 63
+    ) -> Figure | None:
+        """The paper's figure of a measure; its starts are eligible ones of pools like these."""
+        pools, at = self.design.paper.get(ELIGIBLE.format(case), ("", ""))
+        of = (self.design.name, population, pools, method, at)
+        return paper.figure(*of, quantity, candidates)
 
 
 def load_results(folder: Path | str) -> Results:

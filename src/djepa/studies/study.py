@@ -296,7 +296,9 @@ def new_study(design: Design, place: Place, preset: str, only: tuple[str, ...] =
     if preset not in design.sizes:
         raise unknown_name("preset", preset, design.sizes)
     study = Study(design, place, preset)
-    groups = dict.fromkeys(case.group for case in study.cases("confirmation"))
+    groups = list(dict.fromkeys(case.group for case in study.cases("confirmation")))
+    if study.sizes.shipped and design.shipped and not only:
+        only = tuple(group for group in groups if (design.shipped / group).is_dir())
     for group in only or groups:
         if group not in groups:
             raise unknown_name("pools", group, groups)

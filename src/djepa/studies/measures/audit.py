@@ -1,6 +1,7 @@
 """The decision-local audit of every geometry, on starts of its own."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from djepa.align.registry import GEOMETRIES
 from djepa.audit.bank import audit_bank
+from djepa.evaluate import paper
 from djepa.report.curves import correlation_curves
 from djepa.report.figures import gap_strip, inversion_bars
 from djepa.report.tables import Table
@@ -17,10 +19,12 @@ from djepa.studies.stages import Say
 from djepa.studies.study import Study
 
 Audits = Sequence[Mapping[str, Any]]
+Printed = Callable[..., paper.Figure | None]  # method, quantity, candidates -> the paper's figure
+WAYS = ("within", "pooled")
 
 
-def audit(case: str) -> Measure:
-    """On the audit starts of one case."""
+def audit(*cases: str) -> Measure:
+    """On the audit starts of these cases."""
 
     def run(study: Study, case: Case, say: Say) -> list[dict[str, Any]]:
         (own,) = study.cases("audit", case.group)
@@ -34,24 +38,29 @@ def audit(case: str) -> Measure:
         run=run,
         tables=_tables,
         figures=_figures,
-        only=(case,),
+        only=cases,
     )
 
 
 def _tables(results: Results) -> Iterator[Table]:
-    for audits in results.measured("audit").values():
-        yield _gaps(audits)
+    for case, audits in results.measured("audit").items():
+        printed = partial(results.printed, case, population="audit")
+        yield _gaps(case, audits, printed)
         yield _by_shortlist(
+            case,
             audits,
+            printed,
             "inversions",
-            "Success-failure pairs in the wrong order, %",
+            "Success-failure pairs in the wrong order, {} pools, %",
             "Mean share of pairs in the wrong order among the candidates with the lowest cost; in "
             "brackets the starts that have both outcomes there.",
         )
         yield _by_shortlist(
+            case,
             audits,
+            printed,
             "correlations",
-            "Rank correlation of predicted and realised cost",
+            "Rank correlation of predicted and realised cost, {} pools",
             "Spearman, mean over starts; in brackets over all candidates of all starts.",
         )
 
@@ -61,7 +70,7 @@ def _shown(audit: Mapping[str, Any]) -> str:
     return GEOMETRIES.get(name, name)
 
 
-def _gaps(audits: Audits) -> Table:
+def _gaps(case: str, audits: Audits, printed: Printed) -> Table:
     rows = []
     for audit in audits:
         gap, name = audit["gap"], _shown(audit)
@@ -72,40 +81,61 @@ def _gaps(audits: Audits) -> Table:
         share = f"{positive['hits']} ({100 * positive['share']:.1f} %)"
         middle = (f"{gap['median']:+.3f}", f"{low:+.3f} to {high:+.3f}")
         rows.append((name, str(positive["of"]), *middle, share))
+        if theirs := printed(f"native {audit['name']}", quantity="starts with a positive gap"):
+            share = f"{theirs.value:.0f} ({100 * theirs.value / theirs.starts:.1f} %)"
+            rows.append((f"{name}, paper", str(theirs.starts), "", "", share))
     columns = ("model", "starts", "median gap", "quartiles", "starts that prefer a failure")
     note = "(d_s - d_f) / (d_s + d_f) of the nearest success and the nearest failure."
-    return Table("audit-gap", "Normalised distance gaps", columns, tuple(rows), note)
+    title = f"Normalised distance gaps, {case} pools"
+    return Table(f"audit-gap-{case}", title, columns, tuple(rows), note)
 
 
-def _by_shortlist(audits: Audits, part: str, title: str, note: str) -> Table:
+def _by_shortlist(
+    case: str, audits: Audits, printed: Printed, part: str, title: str, note: str
+) -> Table:
     def cell(e: Mapping[str, Any]) -> str:
         if part == "inversions":
             return "" if e["mean"] is None else f"{100 * e['mean']:.1f} ({e['starts']})"
         return "" if e["within"] is None else f"{e['within']:.3f} ({e['pooled']:.3f})"
 
-    rows = tuple((_shown(a), *(cell(entry) for entry in a[part])) for a in audits)
-    columns = ("model", *(f"best {entry['shortlist']}" for entry in audits[0][part]))
-    return Table(f"audit-{part}", title, columns, rows, note)
+    def theirs(method: str, k: int) -> str:
+        if part == "inversions":
+            found = printed(method, quantity="inverted pairs", candidates=k)
+            return "" if found is None else f"{found.value:.1f} ({found.starts})"
+        of = [printed(method, quantity=f"Spearman, {x}", candidates=k) for x in WAYS]
+        within, pooled = ("" if x is None else f"{x.value:.3f}" for x in of)
+        return f"{within} ({pooled})" if within else ""
+
+    sizes, rows = [entry["shortlist"] for entry in audits[0][part]], []
+    for a in audits:
+        rows.append((_shown(a), *(cell(entry) for entry in a[part])))
+        if any(cells := [theirs(f"native {a['name']}", k) for k in sizes]):
+            rows.append((f"{_shown(a)}, paper", *cells))
+    columns = ("model", *(f"best {k}" for k in sizes))
+    return Table(f"audit-{part}-{case}", title.format(case), columns, tuple(rows), note)
 
 
 def _figures(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
-    for stored in results.measured("audit").values():
+    for case, stored in results.measured("audit").items():
         audits = [{**a, "name": _shown(a)} for a in stored]
         gaps = {a["name"]: _numbers(a["gap"]["each"]) for a in audits if a["gap"]}
         if some := {name: each for name, each in gaps.items() if np.isfinite(each).any()}:
-            gap_strip(folder / "audit-gap", some)
-            yield "audit-gap", "Every audit start; right of zero a failure is predicted nearest."
+            gap_strip(folder / f"audit-gap-{case}", some)
+            text = "Every audit start; right of zero a failure is predicted nearest."
+            yield f"audit-gap-{case}", text
         if inversions := _each(audits, "inversions"):
-            inversion_bars(folder / "audit-inversions", inversions)
-            yield "audit-inversions", "Success-failure pairs in the wrong order, by shortlist."
+            inversion_bars(folder / f"audit-inversions-{case}", inversions)
+            text = "Success-failure pairs in the wrong order, by shortlist."
+            yield f"audit-inversions-{case}", text
         if within := _each(audits, "correlations"):
             pooled = {
                 a["name"]: {e["shortlist"]: e["pooled"] for e in a["correlations"]
                             if e["pooled"] is not None}
                 for a in audits
             }  # fmt: skip
-            correlation_curves(folder / "audit-correlations", within, pooled)
-            yield "audit-correlations", "Predicted against realised latent cost, by shortlist."
+            correlation_curves(folder / f"audit-correlations-{case}", within, pooled)
+            text = "Predicted against realised latent cost, by shortlist."
+            yield f"audit-correlations-{case}", text
 
 
 def _each(audits: Audits, part: str) -> dict[str, dict[int, Any]]:

@@ -25,8 +25,8 @@ WARM, BATCH = 2, 16
 FILES = {"geometry": 4, "alignment": 5}  # of a folder each: weights, configuration, card, hashes
 
 
-def deployment(methods: Sequence[tuple[str, bool]], lifted: str, case: str) -> Measure:
-    """Planners of these (method, whether its decision is lifted), on the starts of one case."""
+def deployment(methods: Sequence[tuple[str, bool]], lifted: str, cases: tuple[str, ...]) -> Measure:
+    """Planners of these (method, whether its decision is lifted), on the starts of some cases."""
 
     def run(study: Study, case: Case, say: Say) -> dict[str, dict[str, Any]]:
         found, suite, device = {}, study.suite(case.group), study.place.device
@@ -51,7 +51,7 @@ def deployment(methods: Sequence[tuple[str, bool]], lifted: str, case: str) -> M
         text=("A planner takes frames, a goal and candidates, and returns a decision.",),
         run=run,
         tables=_tables,
-        only=(case,),
+        only=cases,
     )
 
 
@@ -92,12 +92,15 @@ def _shown(entry: str, method: str) -> str:
 def _tables(results: Results) -> Iterator[Table]:
     for case, value in results.measured("deployment").items():
         solved = successes(results.rows[case]) if case in results.rows else {}
+        theirs = {n: results.printed(case, n, "milliseconds", "confirmation") for n in value}
+        printed = any(theirs.values())
         lines = tuple(
             (
                 _shown(name, of["method"]),
                 rate_of(solved[of["method"]]).percent(interval=True) if solved else "",
                 f"{np.median(of['milliseconds']):.2f} ({min(of['milliseconds']):.2f}-"
                 f"{max(of['milliseconds']):.2f})",
+                *([f"{found.value:.2f}" if (found := theirs[name]) else ""] if printed else []),
                 str(of["files"]),
             )
             for name, of in value.items()
@@ -106,7 +109,7 @@ def _tables(results: Results) -> Iterator[Table]:
         yield Table(
             f"deployment-{case}",
             f"Deployed planners, {case} pools",
-            ("planner", "success", "ms per start", "files"),
+            ("planner", "success", "ms per start", *(["ms, paper"] if printed else []), "files"),
             lines,
             f"Milliseconds: median (fastest-slowest) of the repeats on {device}, in batches of "
             f"{BATCH}; they depend on the machine.",
