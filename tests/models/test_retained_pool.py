@@ -1,5 +1,7 @@
 """The paper's PushT pools: retained by a native cost, the same bytes from anywhere."""
 
+import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -136,6 +138,15 @@ def test_a_block_is_made_again_from_the_manifest(bank: Bank, weights: Path, tmp_
     assert not any("made again" in line for line in check_bank(bank.path))
     with pytest.raises(DjepaError, match="it was proposed by"):
         list(check_bank(bank.path, proposer=RetainingProposer(weights, Retention(20, 7))))
+
+
+def test_a_retained_bank_must_say_what_retained_it(bank: Bank, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(bank.path, copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps({**manifest, "source": None}))
+    with pytest.raises(DjepaError, match="does not go with its source"):
+        list(check_bank(copy))
 
 
 def test_what_does_not_go_together_is_refused(weights: Path, tmp_path: Path) -> None:
