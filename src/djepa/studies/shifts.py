@@ -155,5 +155,6 @@ APPEARANCE = replace(
     cases=_look_cases,
     measures=(LOOKS, films(("native", OURS), CONDITIONS[:4]), SHOWN),
     clustered=True,
-    paper={look: (PUBLISHED, look) for look in CONDITIONS} | {"all": (PUBLISHED, "mean")},
+    paper={look: (PUBLISHED, look.removesuffix(".v2")) for look in CONDITIONS}
+    | {"all": (PUBLISHED, "mean")},
 )

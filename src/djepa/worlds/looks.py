@@ -1,9 +1,9 @@
 """Names of the appearance conditions of the push world, and how severe each is. Needs no torch.
 
 A look is a condition at a severity: 0 would be clean, 1 is the severity of the first set. The
-stored rows of the appearance study were made with `looks.v1`. The severities of `looks.v2` are
+stored rows of the appearance study were made with `looks.v1`. The severities of `looks.v2` were
 chosen on development starts by a rule (docs/other-worlds.md, "Severities of the looks"):
-`python -m djepa.studies.severity` finds them, and `V2` takes all six.
+`python -m djepa.studies.severity` finds them again.
 """
 
 PLAIN, CLEAN = "plain", "clean"
@@ -16,7 +16,14 @@ CONDITIONS = (
     "marker-colour",
     "pusher-colour",
 )
-V2: dict[str, float] = {}
+V2 = {
+    "blur": 0.5,
+    "salt-pepper": 0.125,
+    "dark": 0.0625,
+    "block-colour": 0.5625,
+    "marker-colour": 0.6875,
+    "pusher-colour": 0.9375,
+}
 SEVERITIES: dict[str, tuple[str, float]] = {
     PLAIN: (PLAIN, 1.0),  # without any marker, as the shipped geometries saw it
     **{name: (name, 1.0) for name in CONDITIONS},
@@ -24,7 +31,5 @@ SEVERITIES: dict[str, tuple[str, float]] = {
 }
 """Look -> its condition and severity."""
 LOOKS = tuple(SEVERITIES)
-LOOK_SETS: dict[str, tuple[str, ...]] = {"looks.v1": CONDITIONS}
-if V2:
-    LOOK_SETS["looks.v2"] = (CLEAN, *(f"{name}.v2" for name in CONDITIONS[1:]))
+LOOK_SETS = {"looks.v1": CONDITIONS, "looks.v2": (CLEAN, *(f"{name}.v2" for name in V2))}
 """What the appearance study compares: seven looks, in the paper's order."""
