@@ -9,16 +9,10 @@ import pytest
 import torch
 from safetensors.numpy import load_file
 
+from djepa.audit.quality import quality
 from djepa.bank.read import Bank
 from djepa.cli.train import Train
 from djepa.errors import DjepaError
-from djepa.evaluate.quality import (
-    choose,
-    joint_failures,
-    quality,
-    quality_markdown,
-    within_start_spearman,
-)
 from djepa.models import episodes, jepawm, predictions
 from djepa.models.cache import Cache
 from djepa.models.kinds import build
@@ -384,17 +378,6 @@ def test_quality_counts_what_it_says(model: LeWM, small_bank: Bank) -> None:
     assert result.random == pytest.approx(small_bank.outcomes.success.mean())
     assert len(result.picks) == 10
     assert result.native == pytest.approx(np.mean(result.picks))
-    assert np.allclose(joint_failures([result, result]), 1 - result.native)
-    assert "realised latent cost" in quality_markdown([result])
-
-
-def test_choices_and_correlations_by_hand() -> None:
-    cost = np.array([[2.0, 1.0, 1.0], [3.0, 2.0, 1.0]])
-    ids = np.array([[7, 9, 2], [1, 2, 3]])
-    assert choose(cost, ids).tolist() == [2, 2]
-    realised = np.array([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
-    assert within_start_spearman(cost[1:], realised[1:], ids[1:], 3) == pytest.approx(-1.0)
-    assert within_start_spearman(realised, realised, ids, 2) == pytest.approx(1.0)
 
 
 def test_the_command_trains_evaluates_and_writes(
@@ -425,7 +408,6 @@ def test_the_command_trains_evaluates_and_writes(
     capsys.readouterr()
     bank = Bank(Path("weights/test"))
     measured = [quality(load_geometry(Path(name)), bank) for name in ("weights", "other")]
-    assert "both fail" in quality_markdown(measured)
     assert [len(one.picks) for one in measured] == [8, 8]
     with pytest.raises(DjepaError, match="Did you mean 'push'"):
         Train(world="pusj").run()

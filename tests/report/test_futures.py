@@ -11,8 +11,8 @@ from djepa.models.lewm import LeWM
 from djepa.models.predict import encode_states
 from djepa.report import futures
 from djepa.report.belief import believe, named, telling
-from djepa.report.canvas import BORDER, FAILURE, MARGIN, PAPER, SUCCESS, Canvas, font
-from djepa.report.futures import ROW, STEP, TITLE, TOP, WORDS, futures_sheet, save_sheet
+from djepa.report.canvas import BORDER, FAILURE, MARGIN, PAPER, SUCCESS, Canvas, font, save_sheet
+from djepa.report.futures import ROW, STEP, TITLE, TOP, WORDS, futures_sheet
 from djepa.report.view import OUTER, SIZE, executed_states, view_of
 from djepa.worlds.push import CANVAS
 from tiny import TINY

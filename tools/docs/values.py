@@ -10,10 +10,10 @@ from statistics import median
 from typing import Any
 
 from djepa.align.registry import METHODS, label
+from djepa.audit.gap import SHORTLISTS
 from djepa.bench.measure import Row, bench_markdown
 from djepa.evaluate.intervals import Rate, markdown_table
 from djepa.evaluate.paper import figure
-from djepa.evaluate.quality import Quality, quality_markdown
 from djepa.evaluate.rows import successes
 from djepa.models.weights import read_card
 from djepa.report.results import gap_closed, pair_of
@@ -147,12 +147,33 @@ def spearman(size: int) -> str:
 
 
 def quality() -> str:
-    """How well the shipped push models choose."""
-    rows = []
-    for row in _json("quality.json"):
-        spearman = {int(k): row["spearman"][k] for k in ("63", "32", "16", "8", "4")}
-        rows.append(Quality(**{**row, "picks": tuple(row["picks"]), "spearman": spearman}))
-    return quality_markdown(rows)
+    """How well the shipped push models choose, and on which starts two of them fail together."""
+    rows = _json("quality.json")
+    failed = {row["geometry"]: {n for n, hit in enumerate(row["picks"]) if not hit} for row in rows}
+    starts, names = len(rows[0]["picks"]), list(failed)
+    both = [{b: _percent(len(x & y) / starts) for b, y in failed.items()} for x in failed.values()]
+    first = markdown_table("success by", names, [_quality(row) for row in rows])
+    return first + "\n" + markdown_table("both fail", names, both)
+
+
+def _quality(row: dict[str, Any]) -> dict[str, str]:
+    low, high = (100 * end for end in row["native_interval"])
+    return {
+        "starts × candidates": f"{row['starts']} × {row['candidates']}",
+        "native cost": f"{_percent(row['native'])} ({low:.1f}-{high:.1f})",
+        "realised latent cost": _percent(row["realised"]),
+        "random choice": _percent(row["random"]),
+        "oracle": _percent(row["oracle"]),
+        "tied for the lowest cost": _percent(row["tied"]),
+        **{f"Spearman, best {k}": f"{row['spearman'][str(k)]:.2f}" for k in SHORTLISTS},
+        "latent error, block 1": f"{row['error_first']:.3f}",
+        "latent error, last block": f"{row['error_last']:.3f}",
+        "latent variance": f"{row['latent_variance']:.2f}",
+    }
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 def card(weights: str, *shown: str, group: str = "") -> str:

@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from djepa.errors import unknown_name
-
 Origin = Literal["published", "ours", "control", "bound"]
 GEOMETRIES = {"lewm": "LeWM", "tdjepa": "TD-JEPA", "jepawm": "JEPA-WM", "dinowm": "DINO-WM"}
 
@@ -28,13 +26,6 @@ class Method:
 def slug(name: str) -> str:
     """A folder or file name: lower case letters and digits, everything else one hyphen."""
     return "-".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
-
-
-def get_method(name: str) -> Method:
-    """The method of that name, or an error that suggests the nearest one."""
-    if name not in METHODS:
-        raise unknown_name("method", name, METHODS)
-    return METHODS[name]
 
 
 def label(name: str) -> str:

@@ -16,11 +16,11 @@ from djepa.audit.checks import check_arrays
 from djepa.audit.result import Audit, Correlation, Each, Gap, Inversions
 from djepa.evaluate.correlation import spearman
 from djepa.evaluate.intervals import Rate
-from djepa.evaluate.quality import SHORTLISTS
 
 Floats = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
+SHORTLISTS = (63, 32, 16, 8, 4)
 
 
 def audit(

@@ -49,7 +49,8 @@ class Show:
 
     def _draw_futures(self, bank: "Bank", out: Path) -> Path:
         from djepa.models.weights import find_weights, load_geometry
-        from djepa.report.futures import futures_sheet, save_sheet
+        from djepa.report.canvas import save_sheet
+        from djepa.report.futures import futures_sheet
 
         path = out / f"start-{bank.row(self.start)}-futures.png"
         geometries = [

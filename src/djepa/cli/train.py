@@ -138,7 +138,7 @@ class Train:
 
     def _evaluate(self, config: "TrainConfig") -> dict[str, Any]:
         """Quality on starts that nothing was trained or chosen on; by shape if there are more."""
-        from djepa.evaluate.quality import quality
+        from djepa.audit.quality import quality
         from djepa.models.selection import collect_each
         from djepa.models.weights import load_geometry
 

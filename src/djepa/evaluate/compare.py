@@ -23,19 +23,16 @@ def compare_rows(picks: dict[str, Tensor], success: Tensor, against: str) -> lis
 
 def compare_markdown(rows: list[dict[str, Any]], against: str) -> str:
     """Success with Wilson intervals; differences with bootstrap intervals, gains and losses."""
-    names = ["success", f"against {against}", "gains", "losses", "p"]
-    columns = []
-    for name in names:
-        column = {}
-        for row in rows:
-            column[row["method"]] = {
-                "success": _share(row["ours"], row["ours_interval"]),
-                "gains": str(row["gains"]),
-                "losses": str(row["losses"]),
-                "p": f"{row['p']:.2g}",
-            }.get(name, _points(row["difference"], row["difference_interval"]))
-        columns.append(column)
-    return markdown_table("method", names, columns)
+    columns = {
+        "success": [_share(row["ours"], row["ours_interval"]) for row in rows],
+        f"against {against}": [_points(r["difference"], r["difference_interval"]) for r in rows],
+        "gains": [str(row["gains"]) for row in rows],
+        "losses": [str(row["losses"]) for row in rows],
+        "p": [f"{row['p']:.2g}" for row in rows],
+    }
+    methods = [row["method"] for row in rows]
+    by_method = [dict(zip(methods, column, strict=True)) for column in columns.values()]
+    return markdown_table("method", list(columns), by_method)
 
 
 def _share(share: float, interval: tuple[float, float]) -> str:

@@ -78,11 +78,9 @@ def plain(value: Any) -> Any:
     return value
 
 
-def markdown_table(
-    corner: str, head: Sequence[str], columns: Sequence[dict[str, str]], blank: str = "-"
-) -> str:
+def markdown_table(corner: str, head: Sequence[str], columns: Sequence[dict[str, str]]) -> str:
     """Columns of row -> text under their heads; rows in order of first mention; "" if none."""
     names = dict.fromkeys(name for column in columns for name in column)
-    rows = [[name, *(column.get(name, blank) for column in columns)] for name in names]
+    rows = [[name, *(column.get(name, "-") for column in columns)] for name in names]
     lines = [[corner, *head], ["---"] + ["--:"] * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines) if rows else ""

@@ -90,12 +90,12 @@ def cluster_sums(
     return np.bincount(at, weights=values).astype(np.float64)
 
 
-def bootstrap(values: npt.NDArray[np.floating[Any]], seed: int = SEED) -> tuple[float, float]:
+def bootstrap(values: npt.NDArray[np.floating[Any]]) -> tuple[float, float]:
     """95 % interval of the mean over 10,000 resamples of whole starts, (N,) values.
 
     How often each start is drawn is multinomial; starts of equal value are drawn as one kind.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(SEED)
     kinds, counted = np.unique(np.asarray(values, float), return_counts=True)
     counts = rng.multinomial(len(values), counted / len(values), RESAMPLES)
     low, high = np.quantile(counts @ kinds / len(values), [0.025, 0.975])

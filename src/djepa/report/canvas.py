@@ -4,12 +4,14 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont
 
 from djepa.errors import DjepaError
+from djepa.files import naming, write_atomically
 from djepa.worlds.draw import Appearance
 
 RGB = tuple[int, int, int]
@@ -152,6 +154,15 @@ def gif_bytes(frames: Sequence[Image.Image], fps: int) -> bytes:
     data = io.BytesIO()
     first.save(data, "GIF", save_all=True, append_images=others, duration=durations, loop=0)
     return data.getvalue()
+
+
+def save_sheet(path: Path, sheet: Image.Image) -> None:
+    """Write a PNG, and make its folder if need be."""
+    data = io.BytesIO()
+    sheet.save(data, "PNG", optimize=True)
+    with naming(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, data.getvalue())
 
 
 def check_size(size: int, least: int) -> None:

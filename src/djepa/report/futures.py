@@ -3,17 +3,14 @@
 Legend: K candidates, B blocks of five controls, S state.
 """
 
-import io
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
-from djepa.files import naming, write_atomically
 from djepa.models.protocol import STRIDE, Geometry
 from djepa.report.belief import Belief, believe, named, telling
 from djepa.report.canvas import GAP, INK, LINE, MARGIN, SOFT, Canvas, key_of_colours, mark_of
@@ -148,12 +145,3 @@ def _aside(page: Canvas, left: int, top: int, title: str, *lines: str) -> None:
     page.text(left, top + OUTER // 2 - 8, title, 18)
     for i, line in enumerate(lines):
         page.text(left, top + OUTER // 2 + 14 + 18 * i, line, 14, SOFT, room=WORDS - 6)
-
-
-def save_sheet(path: Path, sheet: Image.Image) -> None:
-    """Write a PNG, and make its folder if need be."""
-    data = io.BytesIO()
-    sheet.save(data, "PNG", optimize=True)
-    with naming(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, data.getvalue())

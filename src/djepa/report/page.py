@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from djepa.errors import DjepaError
-from djepa.files import write_atomically
+from djepa.files import naming, write_atomically
 from djepa.report.tables import Table, numeric
 
 KINDS = {".png": "image/png", ".svg": "image/svg+xml"}
@@ -70,10 +70,8 @@ def write_page(path: Path | str, page: Page) -> Path:
     """Write the page as one file and return where it is."""
     target = Path(path)
     text = _document(page)
-    try:
+    with naming(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DjepaError(f"Cannot make the folder {target.parent}: {error.strerror}.") from None
     write_atomically(target, text.encode())
     return target
 

@@ -3,7 +3,6 @@
 Legend: N starts, K candidates, H horizon.
 """
 
-import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +32,7 @@ from djepa.report.canvas import (
     key_of_marks,
     layout,
     mark_of,
+    save_sheet,
 )
 
 Array = npt.NDArray[Any]
@@ -234,14 +234,7 @@ def show(
 ) -> list[Path]:
     """Write `start-<id>.png`, the contact sheet, and `start-<id>.gif` into the folder `out`."""
     sheet, frames = contact_sheet(bank, start_id), animation(bank, start_id, candidates)
-    folder = Path(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DjepaError(f"Cannot make the folder {folder}: {error.strerror}.") from None
-    picture, film = (folder / f"start-{start_id}{suffix}" for suffix in (".png", ".gif"))
-    data = io.BytesIO()
-    sheet.save(data, "PNG", optimize=True)
-    write_atomically(picture, data.getvalue())
+    picture, film = (Path(out) / f"start-{start_id}{suffix}" for suffix in (".png", ".gif"))
+    save_sheet(picture, sheet)
     save_animation(film, frames)
     return [picture, film]
