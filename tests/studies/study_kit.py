@@ -28,6 +28,7 @@ SIZES = {  # starts to fit on, to calibrate on, to confirm on
     "granular": Sizes(2, 1, 1, updates=UPDATES),
     "shapes": Sizes(4, 4, 3, updates=UPDATES),
     "appearance": Sizes(1, 1, 2, updates=UPDATES),
+    "controls": Sizes(2, 1, 1, updates=1),
 }
 ONLY = {"pusht": ("published",)}  # the other kinds of pools would be searched, or teach nothing
 LOOKS = ("clean", "blur", "salt-pepper", "dark", "block-colour", "marker-colour", "pusher-colour")
@@ -38,6 +39,7 @@ CASES = {
     "granular": {"main": "granular.v1", "strict": "granular-strict.v1"},
     "shapes": dict.fromkeys((*UNSEEN, *(f"{name}-decoy" for name in UNSEEN)), "push.v1"),
     "appearance": dict.fromkeys(LOOKS, "push.v1"),
+    "controls": {"reference": "push.v1"},
 }
 BOUNDS = {"random", "oracle", "realised lewm"}  # no methods
 every = pytest.mark.parametrize("name", SIZES)

@@ -32,6 +32,7 @@ OWN_TABLES = {
     },
     "reacher": {"transport"},
     "granular": {"sparsity"},
+    "controls": {"preservation-reference"},
 }
 DRAWN = {
     "pusht": {"success",
@@ -43,6 +44,7 @@ DRAWN = {
     "granular": {"success", "thresholds", "costs-main-d-jepa", "costs-main-relational"},
     "shapes": set(),  # so many panels would not fit
     "appearance": {"looks"},
+    "controls": {"success"},
 }  # fmt: skip
 
 
@@ -92,6 +94,7 @@ def test_films_show_a_start_that_ours_alone_solves(name: str, finished: Finished
     tiny, wanted = finished(name), set()
     natives = ("native lewm", "native tdjepa")[: 1 + (name == "pusht")]
     natives = natives if name in ("pusht", "reacher") else ("native",)
+    natives = ("native tdjepa",) if name == "controls" else natives
     allowed = {"shapes": UNSEEN, "appearance": LOOKS[:4]}.get(name, CASES[name])
     for case in allowed:
         won = successes(tiny.rows()[case])
@@ -145,7 +148,8 @@ def test_rows_are_what_the_bank_says_of_the_choices(name: str, finished: Finishe
 def test_every_fitted_method_says_from_which_file(name: str, finished: Finished) -> None:
     tiny = finished(name)
     plain = {*tiny.design.natives, *(f"consensus {of}" for of in tiny.design.density)}
-    plain = (plain | BOUNDS | {tiny.design.first}) - {"plasticity", "fine-tuned"}
+    patched = {"plasticity", "fine-tuned", "PEGrad", "Var-JEPA", "conflict-safe"}
+    plain = (plain | BOUNDS | {tiny.design.first}) - patched
     for of in tiny.rows().values():
         assert {row.method for row in of if not row.checkpoint} == plain & {r.method for r in of}
         fitted = {row.method: row.checkpoint for row in of if row.checkpoint}
@@ -312,7 +316,8 @@ def test_comparisons_are_declared(name: str) -> None:
     if name == "reacher":
         pytest.importorskip("mujoco")
     design = get_design(name)
-    single, fusion, control, published = design.comparisons
+    single, fusion, control, published, *adapted = design.comparisons
+    assert [c.ours for c in adapted] == [*design.adapted]
     assert {single.ours, fusion.ours, control.ours} == {design.ours}
     assert set(single.theirs) == {name for name in design.natives if name.startswith("native")}
     assert (fusion.theirs, control.theirs) == ((design.fusion,), (design.control,))
@@ -363,8 +368,9 @@ def test_chance_does_not_look_at_the_pool(name: str, finished: Finished) -> None
         ids = bank.decisions.candidate_ids.tolist()
         places = [row.index(one) for row, one in zip(ids, chosen, strict=True)]
         assert drawn.setdefault((bank.candidates, bank.hash), places) == places
-    banks = {"pusht": 1, "reacher": 2, "granular": 1, "shapes": 6, "appearance": 1}[name]
-    assert len(drawn) == banks
+    counts = {"pusht": 1, "reacher": 2, "granular": 1, "shapes": 6, "appearance": 1, "controls": 1}
+
+    assert len(drawn) == counts[name]
     for size in {K for K, _ in drawn}:
         alike = [tuple(places) for (K, _), places in drawn.items() if size == K]
         assert len(set(alike)) > 1 or len(alike) == 1

@@ -13,7 +13,6 @@ numbers are not stored unless asked for: 1,000 starts of a patch geometry would 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -81,10 +80,25 @@ def predict_bank(
     if summary and not hasattr(geometry, "summary"):
         raise DjepaError(f"{geometry.name} has no summary of its latents; store its futures.")
     scene = bank.scene(look)
-    folder = bank.path / "evidence" / evidence_name(geometry.name, look)
     keep = geometry.latent <= WIDE if futures is None else futures
     stored = "summary" if summary else str(keep).lower()
     of = EvidenceRecord(geometry.name, bank.config.world, look, stored)
+
+    def made(rows: slice) -> Arrays:
+        return _shard(bank, geometry, scene, rows, device, stored)
+
+    return write_evidence(bank, of, weights, made, report)
+
+
+def write_evidence(
+    bank: Bank,
+    of: EvidenceRecord,
+    weights: str,
+    made: Callable[[slice], Arrays],
+    report: Report = lambda done, total: None,
+) -> Path:
+    """Evidence of whatever gives every candidate a cost: `made` returns the arrays of a block."""
+    folder = bank.path / "evidence" / evidence_name(of.geometry, of.look)
     made_from = {"bank": bank.hash, "weights": weights}
     writer, first = Writer(folder, EVIDENCE, msgspec.to_builtins(of), made_from), 0
     total = len(bank.manifest["blocks"])
@@ -92,7 +106,7 @@ def predict_bank(
         for number, block in enumerate(bank.manifest["blocks"]):
             rows = slice(first, first + block["starts"])
             if (shard := f"block-{number:06d}.safetensors") not in writer.files:
-                writer.write({shard: _shard(bank, geometry, scene, rows, device, stored)})
+                writer.write({shard: encode(made(rows))})
             first = rows.stop
             report(number + 1, total)
         writer.finish()
@@ -137,13 +151,13 @@ def read_predictions(bank: Bank, name: str) -> Predictions:
 
 def _shard(
     bank: Bank, geometry: Geometry, scene: Scene, rows: slice, device: str, stored: str
-) -> bytes:
+) -> Arrays:
     p = predict(geometry, scene, bank.decisions, rows, device)
     short = getattr(geometry, "summary", None)
     ends, goal = p.futures, p.goal
     if stored == "summary" and short is not None:
         ends, goal = short(p.futures[:, :, -1:]), short(p.goal)
-    arrays: dict[str, npt.NDArray[Any]] = {
+    arrays: Arrays = {
         "cost": p.cost.cpu().numpy().astype(np.float32),
         "goal": goal.cpu().numpy().astype(np.float16),
     }
@@ -152,7 +166,7 @@ def _shard(
     of = getattr(geometry, "parts", None)
     for name, part in ({} if of is None else of(p.futures, p.goal)).items():
         arrays[PART + name] = part.cpu().numpy().astype(np.float32)
-    return encode(arrays)
+    return arrays
 
 
 def _check(folder: Path, bank: Bank, shards: list[Arrays]) -> None:

@@ -127,6 +127,7 @@ class Design:
     control: str  # the third: fusion that also ranks pool density
     base: str = ""  # what the published operator starts from, if not that fusion
     against: tuple[str, ...] = ()  # further methods that ours is compared with
+    adapted: tuple[str, ...] = ()  # methods that are compared with the best geometry themselves
     pools: Mapping[str, str] = field(default_factory=dict)  # case -> what its pools are
     measures: tuple[Measure, ...] = ()
     blocks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # ablations: first = base
@@ -158,11 +159,13 @@ class Design:
         """The primary comparisons, declared before any confirmation start is seen.
 
         Ours with the single geometry that solves most of the same starts, with fusion and with the
-        control; D-JEPA as published with the scores it starts from.
+        control; D-JEPA as published with the scores it starts from; adapted predictors with the
+        geometry that they were.
         """
         single = [name for name in self.natives if name.startswith("native")]
         ours = [Comparison.of(self.ours, *of) for of in (single, [self.fusion], [self.control])]
-        return *ours, Comparison.of(self.published, self.base or self.fusion)
+        adapted = [Comparison.of(name, self.primary[0]) for name in self.adapted]
+        return *ours, Comparison.of(self.published, self.base or self.fusion), *adapted
 
     @property
     def names(self) -> list[str]:

@@ -24,6 +24,7 @@ STUDIES = {  # name -> module; the design has its name in capitals
     "granular": "granular",
     "shapes": "shifts",
     "appearance": "shifts",
+    "controls": "controls",
 }
 
 

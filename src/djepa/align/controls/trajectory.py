@@ -131,7 +131,7 @@ def code_of(model: LeWM, patch: Patch) -> TrajectoryCode:
         code.load_state_dict(patch.tensors)
     except RuntimeError as error:
         raise DjepaError(f"The residual does not fit its card ({error}).") from None
-    return code.eval().requires_grad_(False)
+    return code.to(next(model.parameters()).device).eval().requires_grad_(False)
 
 
 def _two_layers(inputs: int, hidden: int, out: int) -> nn.Sequential:

@@ -1,0 +1,85 @@
+"""Controls as columns of evidence, and prediction error beside success of the same starts."""
+
+import shutil
+
+import numpy as np
+import pytest
+from study_kit import Finished, Tiny
+
+from djepa.align.controls.lessons import futures
+from djepa.align.controls.methods import CONTROLS, FITTED, control_costs
+from djepa.align.dynamics import realised
+from djepa.align.plastic import load_patch
+from djepa.align.plastic_fit import Encoded
+from djepa.bank.read import Bank
+from djepa.evaluate.rows import successes
+from djepa.models.lewm import LeWM
+from djepa.models.predictions import read_predictions
+from djepa.models.weights import load_geometry
+from djepa.studies import controls
+from djepa.studies.controls import ADAPTED, NATIVE, Budget
+from djepa.studies.results import make_tables
+
+pytest.importorskip("matplotlib")
+
+
+def subject(tiny: Tiny) -> tuple[Bank, LeWM]:
+    model = load_geometry("tdjepa")
+    assert isinstance(model, LeWM)
+    return tiny.study.bank(tiny.study.cases("confirmation")[0]), model
+
+
+def test_stored_costs_are_those_of_the_fitted_controls(finished: Finished) -> None:
+    tiny = finished("controls")
+    bank, model = subject(tiny)
+    patches = {name: load_patch(tiny.study.place.own("all", name)) for name in FITTED}
+    wanted = control_costs(model, patches, Encoded.from_bank(model, bank))
+    assert tuple(wanted) == CONTROLS
+    for name, cost in wanted.items():
+        stored = read_predictions(bank, ADAPTED[name])
+        np.testing.assert_allclose(stored.cost, cost.numpy(), rtol=1e-4)
+        assert (stored.futures is None) == (name in ("expected value", "CVaR"))
+
+
+def test_prediction_error_stands_beside_success(finished: Finished) -> None:
+    tiny = finished("controls")
+    bank, model = subject(tiny)
+    (errors,) = tiny.results.measured("preservation").values()
+    assert list(errors) == [NATIVE, *list(ADAPTED)[:5]]
+    after = futures(model, Encoded.from_bank(model, bank), 8)
+    off = (after - realised(model, bank, [0], "cpu")).square().mean((1, 2, 3))
+    np.testing.assert_allclose(errors[NATIVE], off.numpy(), rtol=1e-3)
+    (table,) = [t for t in make_tables(tiny.results) if t.name.startswith("preservation")]
+    lines = {row[0]: row[1:] for row in table.rows}
+    assert len(lines) == 1 + len(ADAPTED)
+    won = successes(tiny.rows()["reference"])[NATIVE].mean()
+    error, change, success, *paid = lines["TD-JEPA"]
+    assert (error, change, paid) == (f"{np.mean(errors[NATIVE]):.4f}", "", [""] * 3)
+    assert success.startswith(f"{100 * won:.1f} %")
+    assert lines["CVaR"][:2] == ("", "")
+
+
+def test_every_adapted_predictor_is_compared_with_the_unchanged_one(finished: Finished) -> None:
+    judged = {(v.ours, v.theirs) for v in finished("controls").results.verdicts}
+    assert {(name, NATIVE) for name in ADAPTED} < judged
+
+
+def test_what_is_there_is_not_fitted_again(
+    again: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = again("controls")
+    bank, before = tiny.study.bank(tiny.study.cases("confirmation")[0]), tiny.files()
+    shutil.rmtree(bank.path / "evidence" / ADAPTED["CVaR"])
+    (tiny.out / "banks" / "predicted-all.json").unlink()
+    monkeypatch.setattr(controls, "realised", None)  # only fitting needs it
+    assert tiny.run(until="predict all") == ["predict all"]
+    assert {name: of for name, (_, of) in tiny.files().items()} == {
+        name: of for name, (_, of) in before.items()
+    }
+
+
+def test_presets_without_a_limit_have_the_published_number_of_updates() -> None:
+    full = Budget.of(controls.CONTROLS.sizes["paper"])
+    assert full.end.updates == full.residual.fit.updates == 600
+    few = Budget.of(controls.CONTROLS.sizes["quick"])
+    assert (few.end.updates, few.residual.fit.updates) == (60, 200)
