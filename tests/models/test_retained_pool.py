@@ -144,7 +144,8 @@ def test_a_retained_bank_must_say_what_retained_it(bank: Bank, tmp_path: Path) -
     copy = tmp_path / "copy"
     shutil.copytree(bank.path, copy)
     manifest = json.loads((copy / "manifest.json").read_text())
-    (copy / "manifest.json").write_text(json.dumps({**manifest, "source": None}))
+    manifest["about"]["source"] = None
+    (copy / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(DjepaError, match="does not go with its source"):
         list(check_bank(copy))
 
