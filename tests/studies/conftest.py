@@ -1,5 +1,7 @@
 """Populations made by hand, and tiny studies that have run once."""
 
+import fcntl
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -58,17 +60,26 @@ def population() -> MakePopulation:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finished]:
-    """Name -> a study that has run once, in a folder of that name. Not to be written to."""
+    """Name -> a study that has run once, in a folder of that name. Not to be written to.
+
+    Test workers share them: whoever comes first runs the study, others wait for it.
+    """
     made: dict[str, Tiny] = {}
-    root = tmp_path_factory.mktemp("studies")
+    base = tmp_path_factory.getbasetemp()
+    root = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "studies"
+    root.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
 
         def make(name: str) -> Tiny:
             if name not in made:
                 tiny = Tiny(tiny_design(name, patch), root / name)
-                stages = [stage.name for stage in tiny.study.stages()]
-                assert tiny.run() == stages
-                assert stages[-3:] == ["tables", "figures", "page"]
+                with (root / f"{name}.lock").open("w") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                    if not (root / f"{name}.done").exists():
+                        stages = [stage.name for stage in tiny.study.stages()]
+                        assert tiny.run() == stages
+                        assert stages[-3:] == ["tables", "figures", "page"]
+                        (root / f"{name}.done").touch()
                 made[name] = tiny
             return made[name]
 
