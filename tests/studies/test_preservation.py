@@ -45,7 +45,7 @@ def test_prediction_error_stands_beside_success(finished: Finished) -> None:
     tiny = finished("controls")
     bank, model = subject(tiny)
     (errors,) = tiny.results.measured("preservation").values()
-    assert list(errors) == [NATIVE, *list(ADAPTED)[:5]]
+    assert set(errors) == {NATIVE, *list(ADAPTED)[:5]}
     after = futures(model, Encoded.from_bank(model, bank), 8)
     off = (after - realised(model, bank, [0], "cpu")).square().mean((1, 2, 3))
     np.testing.assert_allclose(errors[NATIVE], off.numpy(), rtol=1e-3)
