@@ -3,6 +3,7 @@
 Legend: N starts, S samples, H horizon, A action width, D latent.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -28,7 +29,7 @@ PLANNER = "planner"
 RETAINED = "pusht-confirmation"  # the profile of which a part is retained
 
 
-class _CostProposer:
+class _CostProposer(ABC):
     """A `Proposer` that goes by the native cost of a geometry, start by start, in one thread.
 
     It travels to the workers of an engine as a name and a few numbers; each loads the weights once.
@@ -85,10 +86,11 @@ class _CostProposer:
                 pools += self._pools(model, cost, seeds[part], drawn[part])
         return pools
 
+    @abstractmethod
     def _pools(
         self, model: Model, cost: Cost, seeds: list[int], drawn: Sequence[Pool]
     ) -> list[Pool]:
-        raise NotImplementedError
+        """One pool per start, under this cost; `drawn`: the candidates of the profile."""
 
 
 class CEMProposer(_CostProposer):
