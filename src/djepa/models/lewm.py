@@ -7,7 +7,7 @@ predicted latent to the goal's.
 Legend: N starts, K candidates, B blocks of five controls, T frames, A action width, D latent.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -49,7 +49,8 @@ SMALL = LeWMConfig(
     predictor_hidden=768,
     dropout=0.0,
 )
-SIZES = {"small": SMALL, "paper": PAPER}
+WIDE = replace(SMALL, predictor_heads=16, predictor_hidden=1536)  # twice the predictor
+SIZES = {"small": SMALL, "wide": WIDE, "paper": PAPER}
 
 
 class LeWM(nn.Module):
