@@ -1,14 +1,13 @@
 """Alignments and planners on disk, and the commands that make and use them."""
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from commands import djepa
 from djepa.align.fit import AlignConfig, Alignment
 from djepa.align.outcomes import Outcomes
 from djepa.align.store import load_alignment, save_alignment
@@ -117,10 +116,6 @@ def test_a_planner_decides_as_the_alignment_does(bank: Bank, weights: Path, tmp_
         type(planner)({"lewm": planner.geometries["lewm"]}, alignment, "lewm")
     with pytest.raises(DjepaError, match="There is no planner"):
         load_planner(tmp_path / "nowhere")
-
-
-def djepa(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "djepa", *words], capture_output=True, text=True)
 
 
 def test_the_commands_as_a_user_runs_them(bank: Bank, weights: Path, tmp_path: Path) -> None:

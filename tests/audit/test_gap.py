@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 import djepa
+from commands import djepa as command
 from djepa.audit.arrays import audit_arrays
 from djepa.audit.gap import (
     audit,
@@ -251,16 +250,11 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
             audit_arrays(tmp_path / name)
 
 
-def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "djepa", "audit", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True)
-
-
 def test_the_command_on_arrays(tmp_path: Path) -> None:
     file, out = tmp_path / "mine.npz", tmp_path / "audit.json"
     both = {"costs_one": COSTS, "costs_two": COSTS[:, ::-1], "realised_one": REALISED}
     np.savez(file, ids=IDS, success=SUCCESS, **both)
-    done = run(file, "--json", out)
+    done = command("audit", file, "--json", out)
     assert done.returncode == 0, done.stderr
     assert "| audit | one | two |" in done.stdout
     assert "| pair inversions, best 4 | 25.0 % (2 starts) |" in done.stdout
@@ -282,10 +276,9 @@ def test_the_command_on_arrays(tmp_path: Path) -> None:
     ],
 )
 def test_the_command_explains_mistakes(arguments: list[str], complaint: str) -> None:
-    done = run(*arguments)
+    done = command("audit", *arguments)
     assert done.returncode == 1
     assert complaint in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(("old", "new"), [("quality", "audit"), ("stats", "pools")])

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 from test_planner_pool import files, save_narrow
 
+from commands import djepa as command
 from djepa.bank.check import check_bank
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
@@ -162,8 +161,7 @@ def test_what_does_not_go_together_is_refused(weights: Path, tmp_path: Path) -> 
 
 def test_the_command_line_retains_and_checks(weights: Path, tmp_path: Path) -> None:
     def djepa(*arguments: str) -> str:
-        command = [sys.executable, "-m", "djepa", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True)
+        done = command(*arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

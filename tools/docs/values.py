@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from djepa.align.registry import METHODS, label
+from djepa.align.presets import FOUR
+from djepa.align.registry import GEOMETRIES, METHODS, label
 from djepa.audit.gap import SHORTLISTS
 from djepa.bench.measure import Row, bench_markdown
 from djepa.evaluate.intervals import Rate, markdown_table
@@ -142,18 +143,14 @@ def milliseconds(run: str, case: str, name: str) -> str:
 
 def spearman(size: int) -> str:
     """Smallest and largest correlation of the shipped models among their best candidates."""
-    found = [row["spearman"][str(size)] for row in _json("quality.json")]
+    found = [read_card(name)["metrics"]["spearman"][str(size)] for name in FOUR]
     return f"{min(found):.2f} to {max(found):.2f}"
 
 
 def quality() -> str:
-    """How well the shipped push models choose, and on which starts two of them fail together."""
-    rows = _json("quality.json")
-    failed = {row["geometry"]: {n for n, hit in enumerate(row["picks"]) if not hit} for row in rows}
-    starts, names = len(rows[0]["picks"]), list(failed)
-    both = [{b: _percent(len(x & y) / starts) for b, y in failed.items()} for x in failed.values()]
-    first = markdown_table("success by", names, [_quality(row) for row in rows])
-    return first + "\n" + markdown_table("both fail", names, both)
+    """How well the shipped push models choose, from their cards."""
+    columns = [_quality(read_card(name)["metrics"]) for name in FOUR]
+    return markdown_table("success by", [GEOMETRIES[name] for name in FOUR], columns)
 
 
 def _quality(row: dict[str, Any]) -> dict[str, str]:
@@ -164,7 +161,6 @@ def _quality(row: dict[str, Any]) -> dict[str, str]:
         "realised latent cost": _percent(row["realised"]),
         "random choice": _percent(row["random"]),
         "oracle": _percent(row["oracle"]),
-        "tied for the lowest cost": _percent(row["tied"]),
         **{f"Spearman, best {k}": f"{row['spearman'][str(k)]:.2f}" for k in SHORTLISTS},
         "latent error, block 1": f"{row['error_first']:.3f}",
         "latent error, last block": f"{row['error_last']:.3f}",
