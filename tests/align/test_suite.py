@@ -20,7 +20,6 @@ from djepa.align.methods import (
     composed,
     fit_aligned,
     fit_composed,
-    native,
 )
 from djepa.align.operator import OperatorConfig
 from djepa.align.outcomes import Outcomes
@@ -52,6 +51,7 @@ def few_methods() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SUITE", TINY)
         some = {name: MIXTURES[name] for name in ("fusion, two", "consensus + fusion, two")}
+        some["both"] = (PAIR, PAIR)
         patch.setattr(module, "MIXTURES", some)
         yield
 
@@ -174,17 +174,6 @@ def test_what_was_finished_and_is_lost_is_named(lost: str, parts: Parts, copy: P
         fit_suite(copy, *parts, CARD)
 
 
-def test_some_of_the_alignments(parts: Parts, whole: Path, tmp_path: Path) -> None:
-    begun: list[str] = []
-    some = fit_suite(tmp_path, *parts, CARD, begun.append, only=["log mixture"])
-    assert begun == ["fusions", "log mixture"]
-    assert list(some.alignments) == ["log mixture"]
-    assert some.threshold is None  # there is nothing to compose with
-    fit_suite(tmp_path, *parts, CARD, begun.append)
-    assert begun[2:] == ["pointwise", "relational", "composition"]
-    assert files(tmp_path) == files(whole)
-
-
 def test_mixtures_cannot_be_edited(copy: Path) -> None:
     path = copy / "mixtures.json"
     path.write_text(path.read_text().replace("0.", "1.", 1))
@@ -243,6 +232,12 @@ def test_the_suite_is_what_its_methods_are(parts: Parts, whole: Path) -> None:
     assert suite.mixtures["fusion, two"] == Mixture.fit(PAIR, parts[0])
     dense = Mixture.fit(PAIR, parts[0], "tdjepa")
     assert suite.mixtures["consensus + fusion, two"] == dense
+    both = suite.mixtures["both"]
+    assert both == Mixture.fit(PAIR, parts[0], PAIR)
+    assert len(both.weights) == 4  # two costs, two densities
+    densities = both.inputs(test)[..., 2:].unbind(-1)
+    for name, rank in zip(PAIR, densities, strict=True):
+        assert torch.equal(rank, Mixture(PAIR, (), name).inputs(test)[..., -1])
     choosers = suite.choosers(test.names)
     for name, config in TINY.items():
         here, there = fit_aligned(config, *parts).decide(test), choosers[name](test)
@@ -256,7 +251,7 @@ def test_the_suite_is_what_its_methods_are(parts: Parts, whole: Path) -> None:
 
 def test_every_method_has_the_hash_of_its_file(whole: Path) -> None:
     hashes = load_suite(whole).hashes
-    assert set(hashes) == {*TINY, "fusion, two", "consensus + fusion, two", "composition"}
+    assert set(hashes) == {*ALWAYS, "composition"}
     assert all(hashes[name] == alignment_hash(whole / slug(name)) for name in TINY)
     assert len({hashes[name] for name in TINY}) == 3
     assert hashes["fusion, two"] == sha256((whole / "mixtures.json").read_bytes())
@@ -265,31 +260,16 @@ def test_every_method_has_the_hash_of_its_file(whole: Path) -> None:
     assert card == {"method": "relational", **CARD}
 
 
-ALWAYS = {
-    *(f"native {name}" for name in FOUR),
-    *(f"consensus {name}" for name in PAIR),
-    *("fusion, two", "consensus + fusion, two"),
-    *TINY,
-}
+ALWAYS = {"fusion, two", "consensus + fusion, two", "both", *TINY}
 
 
-def test_methods_of_adapted_predictors_need_their_evidence(whole: Path) -> None:
+def test_composition_needs_evidence_of_the_adapted_predictor(whole: Path) -> None:
     suite = load_suite(whole)
-    assert set(suite.choosers(FOUR)) == ALWAYS
-    assert set(suite.choosers((*FOUR, TUNED))) == {*ALWAYS, "fine-tuned"}
-    assert set(suite.choosers((*FOUR, PLASTIC))) == {*ALWAYS, "plasticity", "composition"}
-    assert set(suite.choosers(ADAPTED)) == {*ALWAYS, "fine-tuned", "plasticity", "composition"}
+    assert set(suite.choosers((*FOUR, TUNED))) == ALWAYS
+    assert set(suite.choosers((*FOUR, PLASTIC))) == {*ALWAYS, "composition"}
     plain = population("test", FOUR).evidence
     for name, choose in suite.choosers(plain.names).items():
         assert choose(plain).position.shape == (12,), name
-    test = population("test").evidence
-    found = suite.choosers(test.names)
-    for label, name in (
-        ("fine-tuned", TUNED),
-        ("plasticity", PLASTIC),
-        ("native dinowm", "dinowm"),
-    ):
-        assert torch.equal(found[label](test).score, native(name)(test).score)
 
 
 def test_without_an_adapted_predictor_nothing_is_composed(tmp_path: Path) -> None:

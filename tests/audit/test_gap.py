@@ -281,7 +281,9 @@ def test_the_command_explains_mistakes(arguments: list[str], complaint: str) -> 
     assert complaint in done.stderr
 
 
-@pytest.mark.parametrize(("old", "new"), [("quality", "audit"), ("stats", "pools")])
+@pytest.mark.parametrize(
+    ("old", "new"), [("quality", "audit"), ("stats", "pools"), ("compare", "audit")]
+)
 def test_old_names_of_commands_name_the_new_ones(
     old: str, new: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

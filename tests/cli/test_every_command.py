@@ -14,7 +14,7 @@ from djepa.models.lewm import SIZES
 from tiny import TINY, TINY_PATCHES
 
 # tests/studies run all methods, which takes minutes; tests/lift convert, which needs a release.
-ELSEWHERE = {"compare", "study", "convert"}
+ELSEWHERE = {"study", "convert"}
 
 
 @pytest.fixture

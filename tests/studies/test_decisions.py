@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from djepa.align.methods import Choice, Population, native
+from djepa.bank.read import Bank
 from djepa.studies import decisions
-from djepa.studies.decisions import bounds, rows_of, solved
+from djepa.studies.decisions import bounds, endpoint, rows_of, solved
 from djepa.studies.populations import near_boundary
 
 MakePopulation = Callable[..., Population]
@@ -168,3 +169,20 @@ def test_chance_is_the_banks_own_and_knows_nothing(
     assert counts.min() > 8  # 22 expected of each position, within three deviations
     many.outcomes.success.bitwise_not_()
     assert torch.equal(ruled(BANK)["random"].position, first)
+
+
+def test_the_pusher_ends_where_its_controls_lead(small_bank: Bank) -> None:
+    """The rule finds by the controls alone what execution showed of the pusher."""
+    known, seen = small_bank.decisions, small_bank.outcomes
+    ids = torch.from_numpy(np.array(known.candidate_ids))
+    chosen = endpoint(small_bank, ids)["endpoint"]
+    far = np.linalg.norm(seen.states[:, :, -1, :2] - known.goal[:, None, :2], axis=-1)
+    assert torch.equal(chosen.score, torch.from_numpy(far))
+    assert chosen.position.tolist() == np.lexsort((known.candidate_ids, far), axis=1)[:, 0].tolist()
+
+
+def test_a_world_without_such_a_rule_has_no_row() -> None:
+    bank: Any = SimpleNamespace(
+        config=SimpleNamespace(task=SimpleNamespace(endpoint=None)), decisions=None
+    )
+    assert endpoint(bank, torch.zeros(1, 2)) == {}

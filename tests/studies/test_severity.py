@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from tools.severity import HALVINGS, PAPER, Severe, choose
 
-from djepa.studies.severity import HALVINGS, PAPER, Severe, choose
 from djepa.studies.shifts import CONDITIONS
 from djepa.tasks.task import Scene
 from djepa.worlds.looks import LOOK_SETS

@@ -1,12 +1,11 @@
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from djepa.worlds import chamfer as module
-from djepa.worlds.chamfer import chamfer, chamfer_torch
+from djepa.worlds.chamfer import chamfer
 
 # Multiples of 1/64: differences and their squares are exact.
 PLACES = st.integers(-256, 256).map(lambda i: i / 64)
@@ -47,7 +46,6 @@ def test_values_by_hand():
 @settings(deadline=None)
 def test_it_is_the_naive_double_loop(p, q):
     assert chamfer(p, q) == pytest.approx(naive(p, q), rel=1e-12, abs=1e-12)
-    assert float(chamfer_torch(*map(torch.from_numpy, (p, q)))) == pytest.approx(naive(p, q))
 
 
 @given(p=points(), q=points(), seed=st.integers(0, 99))
@@ -79,8 +77,6 @@ def test_batches_have_the_bits_of_each_alone(shape, seed):
     for index in np.ndindex(shape):
         assert apart[index] == chamfer(p[index], q[index])
         assert common[index] == chamfer(p[index], q[(0,) * len(shape)])
-    together = chamfer_torch(torch.from_numpy(p), torch.from_numpy(q)).numpy()
-    np.testing.assert_allclose(together, apart, rtol=1e-12)
 
 
 def test_chunks_change_nothing(monkeypatch):
@@ -89,20 +85,3 @@ def test_chunks_change_nothing(monkeypatch):
     monkeypatch.setattr(module, "_PAIRS", 1)
     assert chamfer(p, q).tobytes() == want.tobytes()
     assert chamfer(p[:0], q[0]).shape == (0,)
-
-
-def test_torch_has_gradients_and_broadcasts():
-    generator = torch.Generator().manual_seed(0)
-    p = torch.randn(3, 20, 2, generator=generator, requires_grad=True)
-    goal = torch.randn(20, 2, generator=generator)
-    distance = chamfer_torch(p, goal)
-    assert distance.shape == (3,)
-    distance.sum().backward()
-    assert p.grad is not None
-    assert p.grad.isfinite().all()
-    nearer = chamfer_torch(p.detach() - 0.01 * p.grad, goal)
-    assert (nearer < distance.detach()).all()
-    same = goal.clone().requires_grad_()
-    chamfer_torch(same, goal).backward()  # a distance of zero has a gradient, too
-    assert same.grad is not None
-    assert same.grad.isfinite().all()

@@ -37,6 +37,7 @@ class Choice(NamedTuple):
 
 
 Chooser = Callable[[Evidence], Choice]  # from evidence alone
+Dense = str | tuple[str, ...] | None  # geometries whose pool density is ranked: one, several, none
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,14 +85,14 @@ def densest(name: str) -> Chooser:
 
 @dataclass(frozen=True)
 class Mixture:
-    """Calibrated convex rank fusion; with `dense`, the consensus rank is one more input."""
+    """Calibrated convex rank fusion; every consensus rank of `dense` is one more input."""
 
     names: tuple[str, ...]
     weights: tuple[float, ...]
-    dense: str | None = None
+    dense: Dense = None
 
     @classmethod
-    def fit(cls, names: tuple[str, ...], fit: Population, dense: str | None = None) -> "Mixture":
+    def fit(cls, names: tuple[str, ...], fit: Population, dense: Dense = None) -> "Mixture":
         """The weights that solve most fitting starts."""
         inputs = cls(names, (), dense).inputs(fit.evidence)
         found = fit_fusion(
@@ -101,11 +102,9 @@ class Mixture:
 
     def inputs(self, e: Evidence) -> Tensor:
         """(N, K, M) ranks."""
-        ranks = e.ranks(self.names)
-        if self.dense is None:
-            return ranks
-        density = ordinal_ranks(consensus(e, self.dense), e.ids)
-        return torch.cat([ranks, density[..., None]], dim=-1)
+        dense = (self.dense,) if isinstance(self.dense, str) else self.dense or ()
+        density = [ordinal_ranks(consensus(e, name), e.ids)[..., None] for name in dense]
+        return torch.cat([e.ranks(self.names), *density], dim=-1)
 
     def __call__(self, e: Evidence) -> Choice:
         """The lowest mixture."""

@@ -55,10 +55,16 @@ _OWN = "The candidate with the lowest planning cost of"
 _DENSE = "The candidate whose predicted end has the nearest neighbours; the goal is not used."
 _FUSED = "Convex sum of cost ranks; the weights solve most fitting starts."
 _FUSED_DENSE = "The same fusion with the rank of pool density as one more input."
+_FUSED_BOTH = "The same fusion with the ranks of LeWM's and TD-JEPA's pool density as inputs."
 
 _LISTED = (
     _control("random", "random candidate", "A candidate drawn at random."),
     _control("anchor", "recorded attempt", "The recorded attempt that the pool was made from."),
+    _control(
+        "endpoint",
+        "pusher endpoint",
+        "The candidate after which the pusher is nearest to its goal; the block is ignored.",
+    ),
     *(
         _control(f"consensus {name}", f"pool density alone, {shown}", _DENSE)
         for name, shown in (
@@ -109,6 +115,13 @@ _LISTED = (
     _control("consensus + fusion", "fusion + pool density", _FUSED_DENSE),
     _control("consensus + fusion, two", "fusion of two models + pool density", _FUSED_DENSE),
     _control("consensus + fusion, four", "fusion of four models + pool density", _FUSED_DENSE),
+    _control("both consensus + fusion", "fusion + both pool densities", _FUSED_BOTH),
+    _control(
+        "both consensus + fusion, two", "fusion of two models + both pool densities", _FUSED_BOTH
+    ),
+    _control(
+        "both consensus + fusion, four", "fusion of four models + both pool densities", _FUSED_BOTH
+    ),
     Method(
         "pointwise",
         "operator without relations",

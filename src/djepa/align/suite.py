@@ -20,16 +20,14 @@ import msgspec
 from djepa.align.fit import AlignConfig, Alignment
 from djepa.align.methods import (
     PLASTIC,
-    TUNED,
     Chooser,
+    Dense,
     Mixture,
     Population,
     aligned,
     composed,
-    densest,
     fit_aligned,
     fit_composed,
-    native,
 )
 from djepa.align.presets import FOUR, PAIR, SUITE
 from djepa.align.registry import slug
@@ -40,11 +38,12 @@ from djepa.artefacts.write import Writer
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, same_weights
 
-MIXTURES = {
+MIXTURES: dict[str, tuple[tuple[str, ...], Dense]] = {
     "fusion, two": (PAIR, None),
     "fusion, four": (FOUR, None),
     "consensus + fusion, two": (PAIR, "tdjepa"),
     "consensus + fusion, four": (FOUR, "tdjepa"),
+    "both consensus + fusion, four": (FOUR, PAIR),  # the inputs of our mixture
 }
 STARTS, MIXED, COMPOSED = "suite.json", "mixtures.json", "composition.json"
 Say = Callable[[str], None]
@@ -70,7 +69,7 @@ SUITE_KIND = Kind(
 class Recipe:
     """What a study fits, by the names of its tables."""
 
-    mixtures: Mapping[str, tuple[tuple[str, ...], str | None]]  # geometries, whose consensus
+    mixtures: Mapping[str, tuple[tuple[str, ...], Dense]]  # geometries, whose consensus
     alignments: Mapping[str, AlignConfig]
 
 
@@ -84,14 +83,9 @@ class Suite:
     hashes: dict[str, str]
 
     def choosers(self, names: Sequence[str]) -> dict[str, Chooser]:
-        """Every method that evidence of these geometries allows, by the names of the tables."""
-        found: dict[str, Chooser] = {f"native {name}": native(name) for name in FOUR}
-        found |= {f"consensus {name}": densest(name) for name in PAIR}
-        found |= self.mixtures
-        adapted = {"fine-tuned": TUNED, "plasticity": PLASTIC}
-        found |= {label: native(name) for label, name in adapted.items() if name in names}
-        for name, alignment in self.alignments.items():
-            found[name] = aligned(alignment)
+        """What was fitted and evidence of these geometries allows, by the names of the tables."""
+        found: dict[str, Chooser] = dict(self.mixtures)
+        found |= {name: aligned(alignment) for name, alignment in self.alignments.items()}
         if self.threshold is not None and PLASTIC in names:
             found["composition"] = composed(self.alignments["relational"], self.threshold)
         return found
@@ -103,10 +97,9 @@ def fit_suite(
     calibration: Population,
     card: dict[str, Any],
     say: Say = lambda line: None,
-    only: Sequence[str] | None = None,
     recipe: Recipe | None = None,
 ) -> Suite:
-    """Fit whatever is not in the folder yet. `only`: some of the alignments."""
+    """Fit whatever is not in the folder yet."""
     recipe = recipe or Recipe(MIXTURES, SUITE)
     names = [*fit.evidence.identities, *calibration.evidence.identities]
     starts = {"card": card, "starts": [name[:16] for name in names]}
@@ -128,7 +121,7 @@ def fit_suite(
                 name: asdict(Mixture.fit(of, fit, by)) for name, (of, by) in recipe.mixtures.items()
             }
             writer.write({MIXED: encode_json(folder / MIXED, found)})
-        for name in recipe.alignments if only is None else only:
+        for name in recipe.alignments:
             _fit_one(writer, name, recipe, (fit, calibration), card, say)
         adapted = PLASTIC in calibration.evidence.names
         adapted = adapted and _part("relational") in writer.files

@@ -14,7 +14,6 @@ from djepa.cli.audit import Audit
 from djepa.cli.bench import Bench
 from djepa.cli.check import Check
 from djepa.cli.collect import Collect
-from djepa.cli.compare import Compare
 from djepa.cli.console import errors, fail, out, prepare_output
 from djepa.cli.convert import Convert
 from djepa.cli.decide import Decide, Export
@@ -40,7 +39,6 @@ COMMANDS: dict[str, Any] = {
     "predict": Predict,
     "audit": Audit,
     "fit": FitAlignment,
-    "compare": Compare,
     "decide": Decide,
     "export": Export,
     "convert": Convert,
@@ -62,7 +60,7 @@ INTERRUPTED = {  # what is kept, and how to go on
     FitAlignment: LOST,
     Export: LOST,
 }
-RENAMED = {"stats": "pools", "quality": "audit"}
+RENAMED = {"stats": "pools", "quality": "audit", "compare": "audit"}
 ABOUT = (
     "Decision-aligned latent world models. Begin with `djepa collect push --starts 64 --out "
     "runs/first`, then `djepa check runs/first` and `djepa show runs/first --start 0`."

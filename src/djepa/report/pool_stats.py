@@ -20,7 +20,7 @@ from djepa.evaluate.intervals import Rate, markdown_table, plain, rate_of, rates
 from djepa.files import to_json, write_atomically
 from djepa.pools import density_pick
 from djepa.rollout.execute import CollectConfig
-from djepa.worlds.push import PushWorld, pusher_path
+from djepa.worlds.push import PushWorld
 
 Array = npt.NDArray[Any]
 Pick = Callable[[Array, Array], int]  # (k, F) points or (k,) costs, (k,) IDs -> the ID chosen
@@ -125,18 +125,14 @@ def _choosers(bank: Bank) -> dict[str, Chooser]:
         SMALLEST: _chooser(bank, known.candidate_ids, everyone, _least),
         DENSITY_ACTIONS: _chooser(bank, known.actions.reshape(N, K, -1), everyone, _densest),
     }
-    if bank.config.task.name != PushWorld.name:  # the others ask for a pusher and a block
-        return found
-    final = seen.states[:, :, -1]
-    ends = [
-        pusher_path(s, a.astype(float))[0][:, -1]
-        for s, a in zip(known.state, known.actions, strict=True)
-    ]
-    far = np.linalg.norm(np.array(ends) - known.goal[:, None, :2], axis=-1)
-    return found | {
-        DENSITY_OUTCOMES: _chooser(bank, outcome_points(final), ran, _densest),
-        ENDPOINT: _chooser(bank, far, everyone, _least),
-    }
+    if bank.config.task.name == PushWorld.name:  # whose states have a pusher and a block
+        points = outcome_points(seen.states[:, :, -1])
+        found[DENSITY_OUTCOMES] = _chooser(bank, points, ran, _densest)
+    rule = bank.config.task.endpoint
+    if rule is not None:
+        far = rule(known.state, known.actions.astype(float), known.goal)
+        found[ENDPOINT] = _chooser(bank, far, everyone, _least)
+    return found
 
 
 def outcome_points(final: Array) -> Array:

@@ -47,6 +47,7 @@ from djepa.studies.study import Study
 from djepa.tasks.task import PLAIN
 
 OURS, FUSION, CONTROL, NATIVE = "D-JEPA", "fusion, two", "consensus + fusion, two", "native tdjepa"
+BOTH = "both consensus + fusion, two"  # the control with both densities, as D-JEPA has them
 ADAPTED = {  # method -> its column of the evidence
     "plasticity": PLASTIC,
     "fine-tuned": TUNED,
@@ -185,14 +186,14 @@ CONTROLS = Design(
     cases=_cases,
     evidence=_evidence,
     recipe=Recipe(
-        mixtures={FUSION: (PAIR, None), CONTROL: (PAIR, "tdjepa")},
+        mixtures={FUSION: (PAIR, None), CONTROL: (PAIR, "tdjepa"), BOTH: (PAIR, PAIR)},
         alignments={"relational": AlignConfig(), OURS: careful(PAIR, PAIR, "log")},
     ),
     natives={NATIVE: "tdjepa", "native lewm": "lewm", **ADAPTED},
     density=("tdjepa",),
     fusion=FUSION,
     control=CONTROL,
-    against=tuple(ADAPTED),
+    against=(BOTH, *ADAPTED),
     adapted=tuple(ADAPTED),
     pools={"reference": "perturbations of one hidden solution, as in the paper"},
     measures=(

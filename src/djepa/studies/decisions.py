@@ -13,6 +13,15 @@ from djepa.models.weights import load_geometry
 from djepa.seeds import generator
 
 
+def endpoint(bank: Bank, ids: Tensor) -> dict[str, Choice]:
+    """The rule without a model that the world has, if it has one; no outcome is used."""
+    rule, d = bank.config.task.endpoint, bank.decisions
+    if rule is None:
+        return {}
+    far = torch.from_numpy(rule(d.state, d.actions.astype(float), d.goal))
+    return {"endpoint": lowest(far.to(ids.device), ids)}
+
+
 def bounds(bank: Bank, test: Population, realised: str, device: str) -> dict[str, Choice]:
     """A random choice, the best there is, and the choice by executed latents of one geometry.
 

@@ -43,6 +43,7 @@ from djepa.studies.study import Study
 
 SHIPPED = Path(__file__).parent.parent / "suites" / "pusht"
 OURS, FUSION, CONTROL = "D-JEPA", "fusion, four", "consensus + fusion, four"
+BOTH = "both consensus + fusion, four"  # the control with both densities, as D-JEPA has them
 PUBLISHED = "published"
 PROFILES = {
     "reference": "reference-control",
@@ -182,7 +183,7 @@ PUSHT = Design(
     fusion=FUSION,
     control=CONTROL,
     base="fusion, two",
-    against=("native tdjepa", "native jepawm", "fusion, two", "log costs", "log mixture"),
+    against=("native tdjepa", "native jepawm", "fusion, two", BOTH, "log costs", "log mixture"),
     pools={
         "reference": "perturbations of one hidden solution",
         "decoy": "perturbations of the solution and of three other recorded sequences",

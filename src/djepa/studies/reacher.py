@@ -46,6 +46,7 @@ from djepa.worlds.reacher import TOLERANCE
 
 PAIR = ("lewm", "tdjepa")
 FUSION, CONTROL, OURS = "fusion", "consensus + fusion", "D-JEPA"
+BOTH = "both consensus + fusion"  # the control with both densities, as D-JEPA has them
 POOLS = {"reference": "reference-control", "decoy": "decoy"}
 RADIUS, BINS = 0.1, 9
 UPDATES, FEW = 1500, 200  # of operator and transport; where the preset limits updates
@@ -165,7 +166,7 @@ REACHER = Design(
     cases=_cases,
     evidence=_evidence,
     recipe=Recipe(
-        mixtures={FUSION: (PAIR, None), CONTROL: (PAIR, "tdjepa")},
+        mixtures={FUSION: (PAIR, None), CONTROL: (PAIR, "tdjepa"), BOTH: (PAIR, PAIR)},
         alignments={
             "log costs": mixed(PAIR, (), "log"),
             "mixture": mixed(PAIR, PAIR),
@@ -176,7 +177,7 @@ REACHER = Design(
     density=("tdjepa",),
     fusion=FUSION,
     control=CONTROL,
-    against=("native tdjepa", "mixture"),
+    against=("native tdjepa", BOTH, "mixture"),
     measures=(
         TRANSPORT,
         costs((OURS,), "native lewm", {"solved below": 1.0}),

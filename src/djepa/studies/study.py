@@ -26,7 +26,6 @@ from djepa.align.methods import (
     Chooser,
     Population,
     aligned,
-    composed,
     densest,
     fit_aligned,
     lowest,
@@ -44,7 +43,7 @@ from djepa.evaluate.rows import Row, read_rows, write_rows
 from djepa.files import to_json, write_atomically
 from djepa.models.predictions import predict_bank
 from djepa.models.weights import load_geometry, weights_hash
-from djepa.studies.decisions import bounds, rows_of
+from djepa.studies.decisions import bounds, endpoint, rows_of
 from djepa.studies.design import ROLES, Case, Design, Measure, Place, Sizes
 from djepa.studies.populations import thinned
 from djepa.studies.stages import Say, Stage, claim
@@ -172,24 +171,21 @@ class Study:
 
     def choosers(self, group: str, columns: tuple[str, ...]) -> dict[str, Chooser]:
         """Every method that these columns of evidence allow, by the names of the rows."""
-        design, suite = self.design, self.suite(group)
+        design = self.design
         found: dict[str, Chooser] = {
             name: native(of) for name, of in design.natives.items() if of in columns
         }
         found |= {f"consensus {name}": densest(name) for name in design.density}
-        found |= suite.mixtures
+        found |= self.suite(group).choosers(columns)
         if design.first:
             found[design.first] = lambda e: lowest(e.ids.double(), e.ids)
-        fitted: dict[str, Alignment] = dict(suite.alignments)
+        more: dict[str, Alignment] = {}
         if design.extra is not None:
-            fitted |= design.extra(self, group, lambda line: None)
+            more |= design.extra(self, group, lambda line: None)
         for name in design.here:
             if self.place.made(group, name):
-                fitted[name] = load_alignment(self.place.own(group, name))
-        found |= {name: aligned(alignment) for name, alignment in fitted.items()}
-        if suite.threshold is not None and design.natives.get("plasticity") in columns:
-            found["composition"] = composed(fitted[design.published], suite.threshold)
-        return found
+                more[name] = load_alignment(self.place.own(group, name))
+        return found | {name: aligned(alignment) for name, alignment in more.items()}
 
     def decided(self, case: Case) -> tuple[Population, dict[str, Choice]]:
         """Confirmation starts of a case, and what every method chooses; no outcome is used."""
@@ -270,6 +266,7 @@ class Study:
 
     def _decide(self, case: Case, say: Say) -> None:
         bank, (test, choices) = self.bank(case), self.decided(case)
+        choices |= endpoint(bank, test.evidence.ids)
         choices |= bounds(bank, test, self.design.realised, self.place.device)
         about = (self.design.name, case.name, case.rule or bank.config.rule, bank.hash)
         hashes = self._hashes(case.group, choices)

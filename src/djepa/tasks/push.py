@@ -11,7 +11,7 @@ from djepa.tasks.task import Task
 from djepa.worlds.behaviours import BEHAVIOURS, Controls, Explorer
 from djepa.worlds.looks import LOOKS
 from djepa.worlds.outline import outline
-from djepa.worlds.push import ACTION_SCALE, CANVAS, PUSHER_RADIUS, PushWorld
+from djepa.worlds.push import ACTION_SCALE, CANVAS, PUSHER_RADIUS, PushWorld, pusher_endpoint
 from djepa.worlds.rules import RULES
 from djepa.worlds.shapes import SHAPES
 from djepa.worlds.sketch import ANGLE, Part, Sketch, whole
@@ -73,4 +73,5 @@ TASK = Task(
     observe=_observe,
     looks=LOOKS,
     sketch=_sketch,
+    endpoint=pusher_endpoint,
 )

@@ -63,6 +63,9 @@ class Task:
     looks: tuple[str, ...] = (PLAIN,)  # ways of seeing it
     controls: Callable[[Tensor, str], Tensor] | None = None  # as a look shows them, if it does
     sketch: Callable[[Any], Sketch] = no_sketch  # world -> how a page draws its states
+    # (N, S) states, (N, K, H, A) controls, (N, S) goals -> (N, K): how far from its goal something
+    # ends that follows from the controls alone
+    endpoint: Callable[[Floats, Floats, Floats], Floats] | None = None
 
     def __post_init__(self) -> None:
         if "replay" not in self.drops:

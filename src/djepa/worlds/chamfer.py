@@ -21,8 +21,6 @@ from djepa.worlds.protocol import Floats
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from torch import Tensor
-
 MAIN, STRICT = 0.18, 0.12  # table units
 _PAIRS = 1 << 18  # distances held at a time: 2 MB stay in cache
 
@@ -47,16 +45,6 @@ def _chamfer(p: Floats, q: Floats) -> Floats:
     squares += (p[:, :, None, 1] - q[:, None, :, 1]) ** 2
     there, back = np.sqrt(squares.min(axis=2)), np.sqrt(squares.min(axis=1))
     return np.asarray(there.mean(axis=1) + back.mean(axis=1))
-
-
-def chamfer_torch(points: Tensor, goal: Tensor) -> Tensor:
-    """`chamfer` of tensors (..., n, 2) and (..., m, 2), on their device; it has gradients."""
-    import torch  # only who trains waits for torch
-
-    lead = torch.broadcast_shapes(points.shape[:-2], goal.shape[:-2])
-    p, q = points.expand(*lead, -1, -1), goal.expand(*lead, -1, -1)
-    apart = torch.cdist(p, q, compute_mode="donot_use_mm_for_euclid_dist")
-    return apart.amin(-1).mean(-1) + apart.amin(-2).mean(-1)
 
 
 def _cost(threshold: float, points: Floats, goal: Floats) -> Floats:

@@ -3,7 +3,7 @@
 A look is a condition at a severity: 0 would be clean, 1 is the severity of the first set. The
 stored rows of the appearance study were made with `looks.v1`. The severities of `looks.v2` were
 chosen on development starts by a rule (docs/other-worlds.md, "Severities of the looks"):
-`python -m djepa.studies.severity` finds them again.
+`python -m tools.severity` finds them again.
 """
 
 PLAIN, CLEAN = "plain", "clean"

@@ -176,6 +176,12 @@ def pusher_path(start: Floats, actions: Floats) -> tuple[Floats, Floats]:
     return places, velocities
 
 
+def pusher_endpoint(states: Floats, actions: Floats, goals: Floats) -> Floats:
+    """(N, 10), (N, K, H, 2), (N, 10) -> (N, K): how far from its goal the pusher ends."""
+    ends = [pusher_path(s, a)[0][:, -1] for s, a in zip(states, actions, strict=True)]
+    return np.asarray(np.linalg.norm(np.array(ends) - goals[:, None, :2], axis=-1))
+
+
 def _run(shape: Shape, numbers: list[float], velocities: list[list[float]]) -> Floats:
     """Drive the pusher through its velocities; (H, 6) block x y angle, velocity x y, turning rate.
 

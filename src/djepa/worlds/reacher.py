@@ -11,15 +11,15 @@ anywhere goes on with the same bits. Only executing needs the extra `mujoco`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from djepa.errors import DjepaError, check_name, unknown_name
+from djepa.errors import DjepaError, check_name
 from djepa.worlds.checks import as_controls, as_ends, as_state, as_states, draw_states
 from djepa.worlds.protocol import Bools, Floats, Frames
-from djepa.worlds.reacher_mujoco import load_model, mujoco_frames
+from djepa.worlds.reacher_mujoco import load_model
 from djepa.worlds.rules import angle_error
 
 if TYPE_CHECKING:
@@ -106,24 +106,15 @@ class ReacherWorld:
         size: int = 112,
         goal: npt.ArrayLike | None = None,
         appearance: ArmAppearance | None = None,
-        renderer: Literal["raster", "mujoco"] = "raster",
     ) -> Frames:
-        """(..., 4) states -> (..., size, size, 3); `goal` (4,) or (..., 4) is drawn beneath.
+        """(..., 4) states -> (..., size, size, 3); `goal` (4,) or (..., 4) is drawn beneath."""
+        from djepa.worlds.reacher_draw import draw_reacher
 
-        `renderer="mujoco"` takes MuJoCo's own camera and needs OpenGL; it draws no goal.
-        """
-        many = as_states(4, states)
-        if renderer == "raster":
-            from djepa.worlds.reacher_draw import draw_reacher
-
-            return draw_states(
-                lambda flat, marks: draw_reacher(flat, size, marks, appearance), many, goal
-            )
-        if renderer != "mujoco":
-            raise unknown_name("renderer", renderer, ("raster", "mujoco"))
-        if goal is not None or appearance is not None:
-            raise DjepaError("render: MuJoCo draws neither goal nor appearance. Leave them out.")
-        return mujoco_frames(self._engine, self._model, many, size)
+        return draw_states(
+            lambda flat, marks: draw_reacher(flat, size, marks, appearance),
+            as_states(4, states),
+            goal,
+        )
 
 
 def reacher_v1(goal: Floats, states: Floats) -> Floats:

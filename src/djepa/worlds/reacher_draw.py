@@ -27,7 +27,7 @@ WALL_RADIUS = 0.002
 
 @dataclass(frozen=True)
 class ArmAppearance:
-    """Colours. `DMC` has those of the original."""
+    """Colours."""
 
     arm: RGB = (119, 136, 153)
     hand: RGB = (84, 100, 118)
@@ -36,17 +36,6 @@ class ArmAppearance:
     goal: RGB = (144, 238, 144)
     background: RGB = (255, 255, 255)
     walls: RGB | None = (211, 211, 211)
-
-
-DMC = ArmAppearance(
-    arm=(179, 128, 77),
-    hand=(179, 128, 77),
-    finger=(179, 102, 51),
-    root=(77, 128, 179),
-    goal=(153, 77, 77),
-    background=(38, 64, 89),
-    walls=(77, 128, 179),
-)
 
 
 def draw_reacher(

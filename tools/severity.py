@@ -5,7 +5,7 @@ frames here if this is lower. The interval of severities from 0 to 1 is halved t
 `HALVINGS` times, and of the middles tried the one whose success is nearest the aim is taken; of two
 equally near ones the larger.
 
-    python -m djepa.studies.severity runs/severity     # resumes; about 12 minutes of one core
+    python -m tools.severity runs/severity     # resumes; about 12 minutes of one core
 
 Legend: N starts, K candidates.
 """
