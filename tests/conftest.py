@@ -1,10 +1,14 @@
 """Small real banks, shared by the tests that read them, and `--quick`.
 
-`make quick` leaves out what tests/slow.txt names: tests, or whole files. `make slow` runs all tests
-and writes that list anew.
+`make quick` leaves out what tests/slow.txt names: tests (`file::test`), and all tests of a file
+that ask for a fixture (`file@fixture`). `make slow` runs all tests and writes that list anew, by
+the CPU time of tests and of the processes they start: how busy the machine is has no say.
 """
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +18,8 @@ from djepa.rollout.engine import LocalEngine
 from djepa.rollout.execute import CollectConfig
 
 SLOW = Path(__file__).parent / "slow.txt"
-CALL, SETUP = 0.7, 2.0  # seconds: of a test; of what its whole file waits for
+CALL, SETUP = 0.3, 1.5  # seconds of a core: of a test; of a fixture that a whole file shares
+LAZY = {"finished"}  # fixtures that work when a test first asks them to: whole studies
 SMALL = CollectConfig(starts=10, block=4)
 
 
@@ -41,7 +46,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not config.getoption("--quick"):
         return
     slow = set(SLOW.read_text().split())
-    left_out = [item for item in items if slow & {_test(item.nodeid), _file(item.nodeid)}]
+    left_out = [item for item in items if (slow | LAZY) & _names(item)]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 
@@ -51,28 +56,51 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(_Stopwatch())
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: Any, request: Any) -> Iterator[Any]:
+    began = _cpu()
+    try:
+        return (yield)
+    finally:
+        if (spent := _cpu() - began) > SETUP:
+            item = request._pyfuncitem  # the test that asked first, also for shared fixtures
+            file = item.nodeid.partition("::")[0]
+            item.user_properties.append((f"{file}@{fixturedef.argname}", spent))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    began = _cpu()
+    try:
+        return (yield)
+    finally:
+        if (spent := _cpu() - began) > CALL:
+            item.user_properties.append((_test(item.nodeid), spent))
+
+
 class _Stopwatch:
     """Collects what is slow, from all workers."""
 
     def __init__(self) -> None:
-        self.slow: set[str] = set()
+        self.slow: dict[str, float] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when == "setup" and report.duration > SETUP:
-            self.slow.add(_file(report.nodeid))
-        if report.when == "call" and report.duration > CALL:
-            self.slow.add(_test(report.nodeid))
+        self.slow |= {name: float(str(spent)) for name, spent in report.user_properties}
 
     def pytest_sessionfinish(self) -> None:
-        found = sorted(
-            name for name in self.slow if "::" not in name or _file(name) not in self.slow
-        )
-        SLOW.write_text("\n".join(found) + "\n")
+        SLOW.write_text("\n".join(sorted(self.slow)) + "\n")
+
+
+def _cpu() -> float:
+    """Seconds of a core that this process and the processes it has waited for have taken."""
+    return sum(os.times()[:4])
+
+
+def _names(item: pytest.Item) -> set[str]:
+    file = item.nodeid.partition("::")[0]
+    fixtures = getattr(item, "fixturenames", ())
+    return {_test(item.nodeid), *fixtures, *(f"{file}@{name}" for name in fixtures)}
 
 
 def _test(nodeid: str) -> str:
     return nodeid.partition("[")[0]
-
-
-def _file(nodeid: str) -> str:
-    return nodeid.partition("::")[0]

@@ -98,3 +98,9 @@ def test_files_stay_readable() -> None:
     lengths = [len(f.read_text().splitlines()) for f in (ROOT / "src").rglob("*.py")]
     assert max(lengths) <= 500
     assert np.median(lengths) < 180
+
+
+def test_the_list_of_slow_tests_names_real_ones() -> None:
+    for line in (ROOT / "tests/slow.txt").read_text().split():
+        file, _, name = line.replace("::", "@").partition("@")
+        assert f"def {name}(" in (ROOT / file).read_text(), f"{line}: run make slow"

@@ -347,3 +347,14 @@ def test_links_lead_to_pages_beside_it_and_nowhere_else() -> None:
     ):
         assert "href" not in inline(text)
     assert inline("`[x](a.html)`") == "<code>[x](a.html)</code>"
+
+
+def test_rows_that_begin_alike_share_their_name(tmp_path: Path) -> None:
+    rows = (("a", "1", "2"), ("a", "3", "4"), ("b", "5", "6"))
+    section = Section("Numbers", tables=(Table("t", "T", ("method", "x", "y"), rows),))
+    text = write_page(tmp_path / "p.html", Page("P", "S", sections=(section,))).read_text()
+    body = text.split("<tbody>")[1].split("</tbody>")[0]
+    assert body.count("<tr>") == 3
+    assert '<th scope="rowgroup" rowspan="2">a</th><td class="n">1</td>' in body
+    assert '<tr><td class="n">3</td>' in body
+    assert '<th scope="row">b</th>' in body

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -156,10 +157,14 @@ def _table(table: Table) -> str:
         for name, kind in zip(table.columns, kinds, strict=True)
     )
     body = []
-    for first, *others in table.rows:
-        cells = zip(others, kinds[1:], strict=True)
-        rest = "".join(f"<td{kind}>{inline(cell)}</td>" for cell, kind in cells)
-        body.append(f'<tr><th scope="row">{inline(first)}</th>{rest}</tr>')
+    for first, group in groupby(table.rows, key=lambda row: row[0]):
+        rows = list(group)  # that begin alike: what they have in common stands once
+        kind = f'scope="rowgroup" rowspan="{len(rows)}"' if len(rows) > 1 else 'scope="row"'
+        head_cell = f"<th {kind}>{inline(first)}</th>"
+        for i, (_, *others) in enumerate(rows):
+            cells = zip(others, kinds[1:], strict=True)
+            rest = "".join(f"<td{number}>{inline(cell)}</td>" for cell, number in cells)
+            body.append(f"<tr>{'' if i else head_cell}{rest}</tr>")
     return (
         f'<figure class="table"><figcaption><b>{inline(table.title)}</b> {inline(table.note)}'
         f'</figcaption><div class="scroll" tabindex="0" role="region" '

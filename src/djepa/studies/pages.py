@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from djepa.align.registry import METHODS, label
+from djepa.align.registry import METHODS, label, slug
 from djepa.evaluate.intervals import rate_of
 from djepa.evaluate.rows import successes
 from djepa.files import to_json, write_atomically
@@ -117,8 +117,16 @@ def _sections(results: Results) -> Iterator[Section]:
 
 def _figures(folder: Path, captions: Iterable[tuple[str, str]]) -> Iterator[Figure]:
     for name, caption in captions:
-        title = name.replace("-", " ").capitalize()
-        yield Figure(title, caption, folder / f"{name}.svg", folder / f"{name}.csv")
+        yield Figure(_title(name), caption, folder / f"{name}.svg", folder / f"{name}.csv")
+
+
+def _title(name: str) -> str:
+    """The name of a figure in words; of one about a method, with the label of the method."""
+    for method in METHODS.values():
+        if name.endswith(f"-{slug(method.name)}"):
+            about = name.removesuffix(f"-{slug(method.name)}")
+            return f"{_title(about)}, {method.label}"
+    return name.replace("-", " ").capitalize()
 
 
 def _headlines(results: Results) -> Iterator[Headline]:
@@ -165,6 +173,6 @@ def _gains(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
             if (p := pair_of({case: rows}, ours, design.fusion)) is not None:
                 counts[case] = (p.gains, p.losses, p.starts)
         if counts:
-            name, names = f"gains-{ours.lower()}", (label(ours), label(design.fusion))
+            name, names = f"gains-{slug(ours)}", (label(ours), label(design.fusion))
             gains_and_losses(folder / name, counts, *names)
             yield name, f"Starts that only one of {names[0]} and {names[1]} solves."

@@ -180,11 +180,11 @@ def verdict(results: Results) -> list[str]:
 def _closed(rows: Sequence[Row], ours: str, base: str) -> str:
     """How much of the possible gain is reached, and how often the gate opened."""
     gate = [row.opened for row in rows if row.method == ours]
-    opened = f"its gate opened on {sum(gate)} of {len(gate)} starts."
+    opened = f"the gate of {label(ours)} opened on {sum(gate)} of {len(gate)} starts."
     try:
         gap = gap_closed(rows, ours, base)
     except DjepaError:
-        return f"{label(base)} already solves every start that has a success; {opened}"
+        return f"Every start that has a success is solved by {label(base)} already; {opened}"
     low, high = (100 * end for end in gap.interval)
     share = f"{100 * gap.share:.0f} % ({low:.0f} to {high:.0f})"
     return (

@@ -66,7 +66,11 @@
     return most > 0 ? Math.min(6, Math.max(0, 3 - Math.floor(Math.log10(most)))) : 2;
   }
 
-  const shown = (value, digits) => value.toFixed(digits).replace("-", MINUS);
+  /** What rounds to zero has no sign. */
+  const shown = (value, digits) => {
+    const text = value.toFixed(digits);
+    return +text === 0 ? text.replace("-", "") : text.replace("-", MINUS);
+  };
   const signed = (value, digits) => (value > 0 ? "+" : "") + shown(value, digits);
   /** Rounded down: a success is never shown with a cost of 1.00. */
   const taskCost = (value) => (value === null ? "–" : (Math.floor(100 * value) / 100).toFixed(2));
@@ -81,6 +85,7 @@
     while (digits < 12 && shown(both[0], digits) === shown(both[1], digits)) digits += 1;
     const sign = method.opened ? ">" : "≤";
     const [a, t] = both.map((v) => shown(v, digits));
+    if (a === t) return `${word}: advantage ${method.opened ? "just above" : "not above"} its threshold`;
     return `${word}: advantage ${a} ${sign} threshold ${t}`;
   }
 
