@@ -18,7 +18,7 @@ from djepa.rollout.engine import LocalEngine
 from djepa.rollout.execute import CollectConfig
 
 SLOW = Path(__file__).parent / "slow.txt"
-CALL, SETUP = 0.3, 1.5  # seconds of a core: of a test; of a fixture that a whole file shares
+CALL, SETUP = 0.2, 1.5  # seconds of a core: of a test; of a fixture that a whole file shares
 LAZY = {"finished"}  # fixtures that work when a test first asks them to: whole studies
 SMALL = CollectConfig(starts=10, block=4)
 
