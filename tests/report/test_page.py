@@ -10,11 +10,10 @@ import pytest
 import torch
 from PIL import Image
 
-from djepa.align.methods import Choice
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.evidence.ranks import best, order
-from djepa.report.inspector import inspect
+from djepa.report.inspector import View, inspect
 from djepa.report.page import Figure, Headline, Page, Section, inline, write_page
 from djepa.report.tables import Table
 from djepa.worlds.outline import outline
@@ -26,7 +25,7 @@ ROWS = range(8)
 ODD = "<script>alert('a & b')</script>"
 
 
-def views(bank: Bank) -> tuple[dict[str, np.ndarray], dict[str, Choice]]:
+def views(bank: Bank) -> tuple[dict[str, np.ndarray], dict[str, View]]:
     """Two label-free costs, where the pusher ends and how far it goes, and three choosers."""
     known = bank.decisions
     paths = [
@@ -36,11 +35,12 @@ def views(bank: Bank) -> tuple[dict[str, np.ndarray], dict[str, Choice]]:
     near = np.linalg.norm(ends - known.goal[:, None, :2], axis=-1)
     far = np.stack([np.linalg.norm(np.diff(path, axis=1), axis=-1).sum(1) for path in paths])
     ids = torch.from_numpy(known.candidate_ids)
-    base, score = torch.from_numpy(near), torch.from_numpy(near + far / 4)
-    first, opened = best(base, ids), torch.arange(len(bank)) % 2 == 0
-    chosen = torch.where(opened, best(score, ids), first)
-    gated = Choice(chosen, score, base, opened, 1.0 * opened, threshold=0.5)
-    return {"near": near, "far": far}, {"pusher": Choice(first, base), "corrected": gated}
+    first, moved = (best(torch.from_numpy(x), ids).numpy() for x in (near, near + far / 4))
+    opened = np.arange(len(bank)) % 2 == 0
+    gated = View(
+        near + far / 4, np.where(opened, moved, first), near, opened, 1.0 * opened, threshold=0.5
+    )
+    return {"near": near, "far": far}, {"pusher": View(near, first), "corrected": gated}
 
 
 @pytest.fixture(scope="module")
@@ -147,11 +147,11 @@ def test_the_inspector_tells_what_the_bank_tells(small_bank: Bank, inspected: di
         poses = seen.states[row, at][..., :5] * (1, 1, 1, 1, ANGLE)
         assert np.abs(states[:, 5::5] - poses).max() <= 0.5
         for view, method in zip(methods.values(), start["methods"], strict=True):
-            ranking = order(view.score, ids)[row]
+            ranking = order(torch.from_numpy(view.score), ids)[row]
             assert np.array(start["ids"])[np.argsort(method["ranks"])].tolist() == (
                 ids[row][ranking].tolist()
             )
-            assert method["chosen"] == ids[row, view.position[row]]
+            assert method["chosen"] == ids[row, view.chosen[row]]
     plain, gated = start["methods"]
     assert (plain["base"], plain["before"], plain["opened"]) == (None, None, None)
     assert gated["before"] == plain["chosen"]
@@ -176,7 +176,7 @@ def test_the_inspector_refuses_what_does_not_fit(small_bank: Bank) -> None:
     with pytest.raises(DjepaError, match="the cost of near"):
         inspect(small_bank, [0], {"near": costs["near"][:4]}, methods)
     with pytest.raises(DjepaError, match="that no pool has"):
-        inspect(small_bank, [0], costs, {"m": Choice(torch.full((len(score),), 63), score)})
+        inspect(small_bank, [0], costs, {"m": View(score, np.full(len(score), 63))})
     with pytest.raises(DjepaError, match="has no start 10"):
         inspect(small_bank, [10], costs, methods)
     with pytest.raises(DjepaError, match="at least one start"):

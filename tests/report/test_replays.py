@@ -4,12 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from djepa.align.methods import Choice
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
-from djepa.report.inspector import inspect
+from djepa.report.inspector import View, inspect
 from djepa.report.page import Page, write_page
 from djepa.rollout.engine import LocalEngine
 from djepa.rollout.execute import CollectConfig
@@ -45,8 +43,8 @@ def banks(tmp_path_factory: pytest.TempPathFactory):
 def inspected(bank: Bank, **options) -> dict:
     """Two starts as the page shows them; who chooses does not matter here."""
     score = np.abs(bank.decisions.actions.astype(float)).sum((2, 3))
-    choice = Choice(torch.from_numpy(score.argmin(1)), torch.from_numpy(score))
-    return inspect(bank, [0, 1], {"effort": score}, {"least": choice}, **options)
+    view = View(score, score.argmin(1))
+    return inspect(bank, [0, 1], {"effort": score}, {"least": view}, **options)
 
 
 def middles(part: Part, state: np.ndarray) -> np.ndarray:

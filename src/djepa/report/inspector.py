@@ -9,16 +9,14 @@ Legend: N starts of the bank, K candidates, H horizon, M methods.
 import base64
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image
-from torch import Tensor
 
-from djepa.align.methods import Choice
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.evidence.ranks import best, check_pools, strict_ranks
@@ -29,11 +27,23 @@ Array = npt.NDArray[Any]
 SIZE = 128  # px of a frame
 
 
+@dataclass(frozen=True, eq=False)
+class View:
+    """One method's view of every start of a bank."""
+
+    score: Array  # (N, K), lower is better
+    chosen: Array  # (N,) positions
+    base: Array | None = None  # (N, K) scores before the correction
+    opened: Array | None = None  # (N,) bool: the gate let the corrected choice pass
+    advantage: Array | None = None  # (N,) what the gate compares with its threshold
+    threshold: float | None = None
+
+
 def inspect(
     bank: Bank,
     rows: Sequence[int],
     costs: Mapping[str, Array],
-    methods: Mapping[str, Choice],
+    methods: Mapping[str, View],
     label: str = "",
     look: str = PLAIN,
 ) -> dict[str, Any]:
@@ -46,16 +56,18 @@ def inspect(
         raise DjepaError("Name at least one start to inspect.")
     for row in rows:
         bank.row(row)
-    ids = torch.from_numpy(np.ascontiguousarray(bank.decisions.candidate_ids))
-    for name, cost in costs.items():
-        if cost.shape != tuple(ids.shape):
-            raise DjepaError(f"the cost of {name} is {cost.shape}; {bank.path} has {ids.shape}.")
+    at = np.asarray(rows, np.int64)
+    ids = torch.from_numpy(np.ascontiguousarray(bank.decisions.candidate_ids[at]))
+    picked = {name: _rows(bank, f"the cost of {name}", cost, at) for name, cost in costs.items()}
+    views = {name: _Picked.of(bank, name, view, at, ids) for name, view in methods.items()}
+    check_pools(ids, **{f"the cost of {name}": torch.from_numpy(c) for name, c in picked.items()})
     starts = []
     sketch = bank.config.task.sketch(bank.world())
-    for row in rows:
-        start, order = _start(bank, row, sketch, look), np.argsort(ids[row].numpy())
-        start["costs"] = [_numbers(cost[row, order]) for cost in costs.values()]
-        start["methods"] = [_method(n, choice, row, ids, order) for n, choice in methods.items()]
+    for n, row in enumerate(at.tolist()):
+        start = _start(bank, row, sketch, look)
+        order = np.argsort(ids[n].numpy())
+        start["costs"] = [_numbers(cost[n, order]) for cost in picked.values()]
+        start["methods"] = [view.start(n, order) for view in views.values()]
         starts.append(start)
     return {
         "label": label or bank.config.profile,
@@ -133,27 +145,64 @@ def _numbers(values: Array) -> list[float]:
     return [float(f"{x:.5g}") for x in np.asarray(values, np.float64).tolist()]
 
 
-def _method(name: str, choice: Choice, row: int, ids: Tensor, order: Array) -> dict[str, Any]:
-    """What a method made of one start: candidates in the given order; what is not known is None."""
-    (N, K), own = ids.shape, ids[row : row + 1]
-    for x in (choice.score, choice.base):
-        if x is not None and x.shape != ids.shape:
-            raise DjepaError(f"The score of {name} is {tuple(x.shape)}; there are {N} x {K}.")
-    if not 0 <= int(choice.position[row]) < K:
-        raise DjepaError(f"{name} chose a candidate that no pool has; positions are expected.")
-    score = choice.score[row : row + 1].double().cpu()
-    check_pools(own, **{f"the score of {name}": score})
-    known: dict[str, Any] = dict.fromkeys(("base", "before", "correction"))
-    if choice.base is not None:
-        base = choice.base[row : row + 1].double().cpu()
-        known["base"] = _numbers(base[0, order].numpy())
-        known["before"] = int(own[0, best(base, own)])
-        known["correction"] = _numbers((score - base)[0, order].numpy())
-    return {
-        "ranks": (strict_ranks(score, own)[0, order] + 1).tolist(),
-        "chosen": int(own[0, choice.position[row]]),
-        **known,
-        "opened": None if choice.opened is None else bool(choice.opened[row]),
-        "advantage": None if choice.advantage is None else float(choice.advantage[row]),
-        "threshold": None if choice.threshold is None else float(choice.threshold),
-    }
+def _rows(bank: Bank, what: str, values: Array, at: Array, wide: bool = True) -> Array:
+    """Some rows of (N, K) or, not `wide`, (N,) values; anything else is refused."""
+    array, shape = np.asarray(values), (len(bank), bank.candidates)[: 1 + wide]
+    if array.shape != shape:
+        raise DjepaError(f"{what} is {array.shape}; {bank.path} has {shape}.")
+    return np.ascontiguousarray(array[at]).astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class _Picked:
+    """A view of the rows that are shown, checked and ranked."""
+
+    ranks: Array  # (n, K) from 1
+    chosen: Array  # (n,) candidate IDs
+    base: Array | None  # (n, K)
+    before: Array | None  # (n,) candidate IDs of the base choice
+    correction: Array | None  # (n, K)
+    opened: Array | None  # (n,)
+    advantage: Array | None  # (n,)
+    threshold: float | None
+
+    @classmethod
+    def of(cls, bank: Bank, name: str, view: View, at: Array, ids: torch.Tensor) -> "_Picked":
+        score = _rows(bank, f"the score of {name}", view.score, at)
+        chosen = _rows(bank, f"the choice of {name}", view.chosen, at, wide=False).astype(np.int64)
+        if not ((chosen >= 0) & (chosen < bank.candidates)).all():
+            raise DjepaError(f"{name} chose a candidate that no pool has; positions are expected.")
+        check_pools(ids, **{f"the score of {name}": torch.from_numpy(score)})
+        base = before = correction = None
+        if view.base is not None:
+            base = _rows(bank, f"the base score of {name}", view.base, at)
+            check_pools(ids, **{f"the base score of {name}": torch.from_numpy(base)})
+            first = best(torch.from_numpy(base), ids)[:, None]
+            before, correction = ids.gather(1, first)[:, 0].numpy(), score - base
+        opened, advantage = (
+            None if x is None else _rows(bank, f"the gate of {name}", x, at, wide=False)
+            for x in (view.opened, view.advantage)
+        )
+        return cls(
+            ranks=strict_ranks(torch.from_numpy(score), ids).numpy() + 1,
+            chosen=np.take_along_axis(ids.numpy(), chosen[:, None], 1)[:, 0],
+            base=base,
+            before=before,
+            correction=correction,
+            opened=opened,
+            advantage=advantage,
+            threshold=None if view.threshold is None else float(view.threshold),
+        )
+
+    def start(self, n: int, order: Array) -> dict[str, Any]:
+        """One start, candidates in the given order; what is not known is None."""
+        return {
+            "ranks": self.ranks[n, order].tolist(),
+            "chosen": int(self.chosen[n]),
+            "base": None if self.base is None else _numbers(self.base[n, order]),
+            "before": None if self.before is None else int(self.before[n]),
+            "correction": None if self.correction is None else _numbers(self.correction[n, order]),
+            "opened": None if self.opened is None else bool(self.opened[n]),
+            "advantage": None if self.advantage is None else float(self.advantage[n]),
+            "threshold": self.threshold,
+        }

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from djepa.align.methods import Choice
 from djepa.align.registry import GEOMETRIES, label
 from djepa.bank.schema import encode
 from djepa.files import write_atomically
 from djepa.report.frames import films as draw_films
-from djepa.report.inspector import inspect
+from djepa.report.inspector import View, inspect
 from djepa.studies.decisions import solved
 from djepa.studies.design import Case, Measure
 from djepa.studies.results import Results
@@ -35,7 +36,7 @@ def inspector(
     def run(study: Study, case: Case, say: Say) -> dict[str, Any]:
         test, choices = study.decided(case)
         e, bank = test.evidence, study.bank(case)
-        views = {label(name): choices[name] for name in methods if name in choices}
+        views = {label(name): _view(choices[name]) for name in methods if name in choices}
         names = [GEOMETRIES.get(name, name) for name in e.names]
         costs = {name: e.costs[..., m].cpu().numpy() for m, name in enumerate(names)}
         ours, theirs = (
@@ -52,6 +53,14 @@ def shown(ours: Bools, theirs: Bools, matters: Bools, many: tuple[int, int, int]
     kinds = (ours & ~theirs, theirs & ~ours, matters)
     parts = [np.flatnonzero(kind)[:most] for kind, most in zip(kinds, many, strict=True)]
     return sorted(set(np.concatenate([*parts, np.arange(min(2, len(ours)))]).tolist()))
+
+
+def _view(choice: Choice) -> View:
+    def array(x: Any) -> Any:
+        return None if x is None else x.cpu().numpy()
+
+    base, opened, gain = (array(x) for x in (choice.base, choice.opened, choice.advantage))
+    return View(array(choice.score), array(choice.position), base, opened, gain, choice.threshold)
 
 
 def films(methods: Sequence[str], only: tuple[str, ...] = ()) -> Measure:
