@@ -3,7 +3,7 @@
 Legend: N starts, K candidates, D latent.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class Report:
     def table(self) -> str:
         """Markdown, one column per model; then the alignment."""
         found = audit_markdown(self.models)
-        if self.aligned is not None and self.gate is not None:
+        if self.aligned is not None:
             found += "\n" + gate_markdown(self.aligned, self.gate)
         return found
 
@@ -53,9 +53,8 @@ class Report:
         """For JSON, start by start."""
         rows = [one.as_dict(each=True) for one in self.models]
         if self.aligned is not None:
-            rows.append(
-                {"name": "alignment", **plain({"choices": self.aligned, "gate": self.gate})}
-            )
+            name = next(iter(self.aligned.success))
+            rows.append({"name": name, **plain({"choices": self.aligned, "gate": self.gate})})
         return rows
 
     def plot(self, path: str | Path | None = None) -> Any:
@@ -65,7 +64,7 @@ class Report:
         except ImportError:
             raise MissingExtraError("Drawing an audit", "report") from None
         shown = [(one.name, one.choices) for one in self.models if one.choices]
-        shown += [("alignment", self.aligned)] if self.aligned else []
+        shown += [(next(iter(self.aligned.success)), self.aligned)] if self.aligned else []
         figure = Figure(figsize=(3.2 * len(shown) + 1.5, 3.2), layout="constrained")
         panels = figure.subplots(1, len(shown), sharex=True, squeeze=False)[0]
         for axes, (name, choices) in zip(panels, shown, strict=True):
@@ -111,12 +110,19 @@ def audit(
     assert gate is not None  # or it could not decide
     ours = _numpy(won.gather(1, decision.position[:, None])[:, 0])
     gain = gate.advantage(decision.base, decision.refined, evidence.ids)
+    aligned = compare_choice("alignment", ours, evidence, won, models)
+    risk = selective(ours, solved(won, decision.refined, evidence.ids), gain, decision.opened)
+    return Report(tuple(models), aligned, risk)
+
+
+def compare_choice(
+    name: str, ours: Any, evidence: Evidence, won: Tensor, models: Sequence[Audit]
+) -> Choices:
+    """(N,) success of a choice of its own beside those of models, and those that need none."""
     others = _controls(evidence, won)
     others |= {one.name: np.array(one.choices.picks) for one in models if one.choices}
     ceiling, groups = _numpy(won.any(1)), clusters(evidence.identities).numpy()
-    aligned = compare("alignment", ours, others, ceiling, groups)
-    risk = selective(ours, _solved(won, decision.refined, evidence.ids), gain, decision.opened)
-    return Report(tuple(models), aligned, risk)
+    return compare(name, ours, others, ceiling, groups)
 
 
 def _audit(evidence: Evidence, won: Tensor, name: str, given: Mapping[str, Arrays]) -> Audit:
@@ -125,22 +131,22 @@ def _audit(evidence: Evidence, won: Tensor, name: str, given: Mapping[str, Array
     truth = _realised(evidence, name, given["realised"].get(name))
     arrays = (_numpy(x) for x in (cost, ids, won, truth, given["distances"].get(name)))
     found = audit_costs(name, *arrays)
-    native = ours = _solved(won, cost, ids)
+    native = ours = solved(won, cost, ids)
     if name in given["chosen"]:
         ours = _taken(won, ids, given["chosen"][name])
     others = _controls(evidence, won)
     if name in evidence.latents:
-        others[DENSEST] = _solved(won, consensus(evidence, name), ids)
+        others[DENSEST] = solved(won, consensus(evidence, name), ids)
     ceiling, groups = _numpy(won.any(1)), clusters(evidence.identities).numpy()
     part = None
     if truth is not None:
-        part = verdict(ours, native, _solved(won, truth, ids), ceiling, groups)
+        part = verdict(ours, native, solved(won, truth, ids), ceiling, groups)
     return replace(found, choices=compare(name, ours, others, ceiling, groups), verdict=part)
 
 
 def _controls(evidence: Evidence, won: Tensor) -> dict[str, Any]:
     """Choices that need no model."""
-    first = _solved(won, evidence.ids, evidence.ids)
+    first = solved(won, evidence.ids, evidence.ids)
     return {RANDOM: _numpy(won.double().mean(1)), FIRST: first}
 
 
@@ -158,7 +164,7 @@ def selective(ours: Any, refined: Any, gain: Tensor, opened: Tensor) -> Selectiv
     )
 
 
-def _solved(won: Tensor, scores: Tensor, ids: Tensor) -> Any:
+def solved(won: Tensor, scores: Tensor, ids: Tensor) -> Any:
     """(N,) bool: does the candidate with the lowest score succeed."""
     return _numpy(won.gather(1, best(scores, ids)[:, None])[:, 0])
 

@@ -43,13 +43,16 @@ def _column(one: Audit) -> dict[str, str]:
     return column
 
 
-def gate_markdown(aligned: Choices, gate: Selective) -> str:
+def gate_markdown(aligned: Choices, gate: Selective | None) -> str:
     """An alignment on the same starts: its choices, and how often they fail by the gate."""
-    column = _choices("alignment", aligned)
-    for name in aligned.over:
-        if name not in (RANDOM, FIRST, DENSEST):
-            column[f"choice minus {name}"] = _points(aligned.over[name])
-            column |= _closed(aligned, name)
+    name = next(iter(aligned.success))
+    column = _choices(name, aligned)
+    for other in aligned.over:
+        if other not in (RANDOM, FIRST, DENSEST):
+            column[f"choice minus {other}"] = _points(aligned.over[other])
+            column |= _closed(aligned, other)
+    if gate is None:
+        return markdown_table("audit", [name], [column])
     column |= {
         "fails where the gate opens": f"{gate.opened.percent(True)} of {gate.opened.of}",
         "fails where it abstains (base choice)": f"{gate.shut.percent(True)} of {gate.shut.of}",
@@ -58,7 +61,7 @@ def gate_markdown(aligned: Choices, gate: Selective) -> str:
         column[f"aligned choice fails, {100 * coverage:.0f} % of largest advantage"] = rate.percent(
             True
         )
-    return markdown_table("audit", ["alignment"], [column])
+    return markdown_table("audit", [name], [column])
 
 
 def _choices(name: str, choices: Choices) -> dict[str, str]:

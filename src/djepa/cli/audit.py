@@ -15,13 +15,16 @@ class Audit:
     inversions and correlations, down to the shortlist that decides.
     """
 
-    what: Annotated[Path | None, Positional, arg(metavar="BANK|FILE.npz")] = None
-    """A bank with predictions beside it (`djepa predict`), of starts no geometry was trained on; or
-    any model's arrays in an .npz: ids, success, costs or costs_NAME; see docs/audit.md."""
+    what: Annotated[Path | None, Positional, arg(metavar="BANK|FILE")] = None
+    """A bank with predictions beside it (`djepa predict`), of starts no geometry was trained on;
+    any model's arrays in an .npz: ids, success, costs or costs_NAME, see docs/audit.md; or a
+    decision record in a .json, see docs/interop.md."""
     geometry: tuple[str, ...] = ("lewm", "tdjepa", "jepawm", "dinowm")
     """Of a bank: shipped geometries by name, or folders of weights."""
     alignment: Path | None = None
     """Also audit this alignment: its choices, and how often they fail where its gate abstains."""
+    decisions: Path | None = None
+    """Of a bank: audit this decision record of its starts instead, written by any program."""
     realised: Annotated[bool, FlagConversionOff] = True
     """Of a bank: encode what execution showed, for the verdict and the correlations; False needs no
     weights and is quick."""
@@ -37,15 +40,22 @@ class Audit:
         from djepa.align.store import load_alignment
         from djepa.audit.arrays import audit_arrays
         from djepa.audit.bank import report_bank
+        from djepa.audit.record import audit_decisions, executed_markdown
         from djepa.bank.read import Bank
         from djepa.errors import DjepaError
         from djepa.files import to_json, write_atomically
+        from djepa.interop.record import read_decisions
 
         if self.what is None:
             raise DjepaError("Name a bank or an .npz of arrays: djepa audit runs/push")
+        if self.what.suffix == ".json":
+            console.print(executed_markdown(read_decisions(self.what)))
+            return 0
         alignment = load_alignment(self.alignment) if self.alignment else None
         if self.what.suffix == ".npz" or self.what.is_file():
             found = audit_arrays(self.what, alignment)
+        elif self.decisions:
+            found = audit_decisions(read_decisions(self.decisions), Bank(self.what))
         else:
             bank = Bank(self.what)
             console.print(f"auditing {', '.join(self.geometry)} ...")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from tyro.conf import Positional, arg
 
@@ -18,7 +18,7 @@ class Decide:
     bank: Annotated[Path, Positional, arg(metavar="BANK")]
     """Bank with predictions of the alignment's geometries."""
     out: Path | None = None
-    """Write the decisions here as JSON: chosen ID, order, gate, scores."""
+    """Write the decision record here as JSON: candidates, every score, choice, order, gate."""
 
     def run(self) -> int:
         """Decide and say how often the gate opened."""
@@ -26,7 +26,7 @@ class Decide:
         from djepa.artefacts.folder import Folder
         from djepa.bank.read import Bank
         from djepa.evidence.evidence import Evidence
-        from djepa.files import to_json, write_atomically
+        from djepa.interop.record import record, write_decisions
         from djepa.lift.planner import PLANNER
 
         inner = self.alignment / "alignment"
@@ -37,21 +37,14 @@ class Decide:
         config = alignment.config
         evidence = Evidence.from_bank(bank, config.geometries, config.latents)
         decision = alignment.decide(evidence)
-        rows: list[dict[str, Any]] = [
-            {
-                "start": identity,
-                "choice": int(decision.choice[i]),
-                "opened": bool(decision.opened[i]),
-                "order": decision.order[i].tolist(),
-                "final": decision.final[i].tolist(),
-            }
-            for i, identity in enumerate(evidence.identities)
-        ]
         if self.out:
-            head = {"bank": bank.hash, "alignment": alignment_hash(folder), "decisions": rows}
-            write_atomically(self.out, to_json(head).encode())
+            assert alignment.gate is not None  # or it could not decide
+            made_from = {"bank": bank.hash, "alignment": alignment_hash(folder)}
+            write_decisions(self.out, record(evidence, decision, alignment.gate), made_from)
         opened = int(decision.opened.sum())
-        console.print(f"{len(rows)} decisions; the gate let the aligned choice pass on {opened}")
+        console.print(
+            f"{len(evidence)} decisions; the gate let the aligned choice pass on {opened}"
+        )
         return 0
 
 

@@ -1,0 +1,148 @@
+"""The decision record: what was to choose from, what every scorer said, what was chosen and why.
+
+One JSON file holds N decisions. `djepa decide` writes it, `djepa audit` and the inspector read it,
+and any other program may do both: `schema()` is its JSON schema (docs/decision-record.json).
+
+Legend: N decisions, K candidates.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from djepa.align.fit import Decision
+from djepa.align.gates import Gate
+from djepa.artefacts.records import LARGEST, decode, read_bytes
+from djepa.errors import DjepaError
+from djepa.evidence.evidence import Evidence
+from djepa.evidence.ranks import best
+from djepa.files import to_json, write_atomically
+
+FORMAT, VERSION = "djepa-decisions", 1
+BASE, ALIGNED = "base", "aligned"
+
+
+class Scorer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What one scorer said of all K candidates, in the order of `candidates`."""
+
+    name: str
+    scores: tuple[float, ...]
+    direction: Literal["lower", "higher"] = "lower"  # which end is better
+    kind: Literal["model", "base", "aligned"] = "model"  # native cost, or a score of the alignment
+
+    @property
+    def cost(self) -> tuple[float, ...]:
+        """Lower is better."""
+        return self.scores if self.direction == "lower" else tuple(-x for x in self.scores)
+
+
+class GateState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether the aligned choice passed: it does if `advantage` is above `threshold`."""
+
+    opened: bool
+    advantage: float
+    threshold: float
+    base_choice: int  # what is chosen when it stays shut
+
+
+class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What executing the choice showed."""
+
+    success: bool
+    cost: float | None = None
+    rule: str = ""  # of success, by name
+
+
+class DecisionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One decision."""
+
+    start: str
+    candidates: tuple[int, ...]  # K IDs
+    choice: int
+    order: tuple[int, ...]  # IDs, best first
+    scorers: tuple[Scorer, ...]
+    gate: GateState | None = None  # where there is one
+    outcome: Outcome | None = None  # once it was executed
+
+    def __post_init__(self) -> None:
+        """Refuse a record that contradicts itself."""
+        known, where = set(self.candidates), f"decision {self.start[:16]}"
+        if len(known) < len(self.candidates) or not known:
+            raise DjepaError(f"{where}: candidates must be IDs, each once.")
+        if sorted(self.order) != sorted(known) or self.order[0] != self.choice:
+            raise DjepaError(f"{where}: order must hold every candidate once, the choice first.")
+        if len({one.name for one in self.scorers}) < len(self.scorers):
+            raise DjepaError(f"{where}: a scorer stands twice.")
+        for one in self.scorers:
+            if len(one.scores) != len(known):
+                raise DjepaError(
+                    f"{where}: {one.name} has {len(one.scores)} scores for {len(known)} candidates."
+                )
+            if not all(map(math.isfinite, one.scores)):
+                raise DjepaError(f"{where}: {one.name} holds a NaN or an infinity.")
+        if self.gate and self.gate.base_choice not in known:
+            raise DjepaError(f"{where}: the base choice is no candidate.")
+
+
+class Decisions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a file holds."""
+
+    decisions: tuple[DecisionRecord, ...]
+    made_from: dict[str, str] = {}  # what -> its hash
+    format: Literal["djepa-decisions"] = FORMAT
+    version: Literal[1] = VERSION
+
+
+def record(evidence: Evidence, decision: Decision, gate: Gate) -> list[DecisionRecord]:
+    """Records of decisions that an alignment made of this evidence; no outcome is known yet."""
+    advantage = gate.advantage(decision.base, decision.refined, evidence.ids).tolist()
+    kept = evidence.ids.gather(1, best(decision.base, evidence.ids)[:, None])[:, 0].tolist()
+    found = []
+    for i, start in enumerate(evidence.identities):
+        scorers = [Scorer(n, tuple(evidence.cost(n)[i].tolist())) for n in evidence.names]
+        scorers += [
+            Scorer(_free(BASE, evidence), tuple(decision.base[i].tolist()), kind="base"),
+            Scorer(
+                _free(ALIGNED, evidence), tuple(decision.refined[i].double().tolist()), kind=ALIGNED
+            ),
+        ]
+        found.append(
+            DecisionRecord(
+                start,
+                tuple(evidence.ids[i].tolist()),
+                int(decision.choice[i]),
+                tuple(decision.order[i].tolist()),
+                tuple(scorers),
+                GateState(bool(decision.opened[i]), advantage[i], gate.threshold, kept[i]),
+            )
+        )
+    return found
+
+
+def _free(name: str, evidence: Evidence) -> str:
+    """A geometry may be called as our own score is."""
+    return f"{name} score" if name in evidence.names else name
+
+
+def write_decisions(
+    path: Path, decisions: Iterable[DecisionRecord], made_from: Mapping[str, str] | None = None
+) -> None:
+    """All of them in one file, or nothing."""
+    value: Any = msgspec.to_builtins(Decisions(tuple(decisions), dict(made_from or {})))
+    write_atomically(path, to_json(value, strict=True).encode())
+
+
+def read_decisions(path: Path) -> Decisions:
+    """A file of decisions, strictly: an unknown field or a contradiction is an error."""
+    found = decode(path, read_bytes(path, LARGEST), Decisions)
+    if len({one.start for one in found.decisions}) < len(found.decisions):
+        raise DjepaError(f"{path}: a start stands twice.")
+    return found
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of the file."""
+    return msgspec.json.schema(Decisions)
