@@ -13,8 +13,9 @@ from djepa.models import dinowm, episodes, jepawm
 from djepa.models.lewm import SIZES
 from tiny import TINY, TINY_PATCHES
 
-# tests/studies run all methods, which takes minutes; tests/lift convert, which needs a release.
-ELSEWHERE = {"study", "convert"}
+# tests/studies run all methods, which takes minutes; tests/lift convert, which needs a release;
+# tests/interop serve, which goes on until it is stopped.
+ELSEWHERE = {"study", "convert", "serve"}
 
 
 @pytest.fixture

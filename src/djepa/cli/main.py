@@ -21,6 +21,7 @@ from djepa.cli.fit import FitAlignment
 from djepa.cli.info import Info
 from djepa.cli.pools import Pools
 from djepa.cli.predict import Predict
+from djepa.cli.serve import Serve
 from djepa.cli.show import Show
 from djepa.cli.simulate import Simulate
 from djepa.cli.study import RunStudy
@@ -41,6 +42,7 @@ COMMANDS: dict[str, Any] = {
     "fit": FitAlignment,
     "decide": Decide,
     "export": Export,
+    "serve": Serve,
     "convert": Convert,
     "study": RunStudy,
     "bench": Bench,

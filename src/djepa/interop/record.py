@@ -21,9 +21,6 @@ from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import best
 from djepa.files import to_json, write_atomically
 
-FORMAT, VERSION = "djepa-decisions", 1
-BASE, ALIGNED = "base", "aligned"
-
 
 class Scorer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one scorer said of all K candidates, in the order of `candidates`."""
@@ -92,8 +89,8 @@ class Decisions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     decisions: tuple[DecisionRecord, ...]
     made_from: dict[str, str] = {}  # what -> its hash
-    format: Literal["djepa-decisions"] = FORMAT
-    version: Literal[1] = VERSION
+    format: Literal["djepa-decisions"] = "djepa-decisions"
+    version: Literal[1] = 1
 
 
 def record(evidence: Evidence, decision: Decision, gate: Gate) -> list[DecisionRecord]:
@@ -103,11 +100,10 @@ def record(evidence: Evidence, decision: Decision, gate: Gate) -> list[DecisionR
     found = []
     for i, start in enumerate(evidence.identities):
         scorers = [Scorer(n, tuple(evidence.cost(n)[i].tolist())) for n in evidence.names]
+        base, refined = decision.base[i].tolist(), decision.refined[i].double().tolist()
         scorers += [
-            Scorer(_free(BASE, evidence), tuple(decision.base[i].tolist()), kind="base"),
-            Scorer(
-                _free(ALIGNED, evidence), tuple(decision.refined[i].double().tolist()), kind=ALIGNED
-            ),
+            Scorer(_free("base", evidence), tuple(base), kind="base"),
+            Scorer(_free("aligned", evidence), tuple(refined), kind="aligned"),
         ]
         found.append(
             DecisionRecord(
@@ -128,15 +124,18 @@ def _free(name: str, evidence: Evidence) -> str:
 
 
 def write_decisions(
-    path: Path, decisions: Iterable[DecisionRecord], made_from: Mapping[str, str] | None = None
+    path: Path | str,
+    decisions: Iterable[DecisionRecord],
+    made_from: Mapping[str, str] | None = None,
 ) -> None:
     """All of them in one file, or nothing."""
     value: Any = msgspec.to_builtins(Decisions(tuple(decisions), dict(made_from or {})))
-    write_atomically(path, to_json(value, strict=True).encode())
+    write_atomically(Path(path), to_json(value, strict=True).encode())
 
 
-def read_decisions(path: Path) -> Decisions:
+def read_decisions(path: Path | str) -> Decisions:
     """A file of decisions, strictly: an unknown field or a contradiction is an error."""
+    path = Path(path)
     found = decode(path, read_bytes(path, LARGEST), Decisions)
     if len({one.start for one in found.decisions}) < len(found.decisions):
         raise DjepaError(f"{path}: a start stands twice.")
