@@ -16,7 +16,7 @@ from djepa.errors import DjepaError
 
 Say = Callable[[str], None]
 Result = TypeVar("Result")
-LEAST = {"starts": 1, "candidates": 2, "many": 1, "fit": 7, "updates": 0}
+LEAST = {"starts": 1, "candidates": 2, "many": 1, "fit": 7, "updates": 0, "parity": 1}
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Options:
     compiled: tuple[str, ...] = ("bf16",)
     """Geometry, on cuda: precisions to compile too; each takes minutes."""
     starts: int = 16
-    """Geometry: starts of a batch."""
+    """Geometry, onnx: starts of a batch."""
     many: int = 4096
     """Geometry: candidates of the one start that has many."""
     candidates: int = 63
@@ -45,6 +45,10 @@ class Options:
     """Align: updates of the fit."""
     device: str = "cpu"
     """Geometry, align: cpu or cuda."""
+    planner: Path = Path("runs/planner")
+    """Onnx: folder that `djepa export` wrote."""
+    parity: int = 512
+    """Onnx: starts on which the choices of the graph and of torch are compared."""
 
     def __post_init__(self) -> None:
         if self.seconds <= 0:

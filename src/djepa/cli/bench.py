@@ -12,8 +12,8 @@ from djepa.cli.console import console
 if TYPE_CHECKING:
     from djepa.bench.measure import Row
 
-ALL = "all"
-AGAINST = {"world": "plain loop", "growth": "smallest"}
+ALL, PATHS = "all", ("json", "planner")
+AGAINST = {"world": "plain loop", "growth": "smallest", "onnx": "torch"}
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Bench(Options):
     """Measure against the plain way in the same run, so that machines can be compared."""
 
     what: Annotated[str, Positional, arg(metavar="WHAT")] = "world"
-    """What to measure: world, geometry, align, growth, or all of them."""
+    """What to measure: world, geometry, align, growth, or all of them; onnx by itself."""
     json: Annotated[Path | None, arg(aliases=("--out",))] = None
     """Also write the numbers here, as they come."""
 
@@ -31,6 +31,7 @@ class Bench(Options):
         from djepa.bench.geometry import bench_geometry
         from djepa.bench.growth import bench_growth
         from djepa.bench.measure import bench_markdown
+        from djepa.bench.onnx import bench_onnx
         from djepa.bench.world import bench_world
         from djepa.errors import check_name
 
@@ -39,10 +40,11 @@ class Bench(Options):
             "geometry": bench_geometry,
             "align": bench_align,
             "growth": bench_growth,
+            "onnx": bench_onnx,
         }
         check_name("bench", self.what, (*benches, ALL))
         found: dict[str, list[Row]] = {}
-        for name in benches if self.what == ALL else [self.what]:
+        for name in [*benches][:-1] if self.what == ALL else [self.what]:
             rows = found[name] = []
             for row in benches[name](self, console.print):
                 rows.append(row)
@@ -59,6 +61,6 @@ class Bench(Options):
         with naming(self.json):
             self.json.parent.mkdir(parents=True, exist_ok=True)
         rows = [{"bench": name, **row.as_dict()} for name in found for row in found[name]]
-        given = {name: value for name, value in asdict(self).items() if name != "json"}
+        given = {name: value for name, value in asdict(self).items() if name not in PATHS}
         numbers = {**machine(self.device), "options": given, "rows": rows}
         write_atomically(self.json, to_json(numbers).encode())

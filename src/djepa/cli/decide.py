@@ -50,16 +50,23 @@ class Decide:
 
 @dataclass(frozen=True)
 class Export:
-    """Put an alignment and the geometries it reads into one folder that plans by itself."""
+    """Put an alignment and the geometries it reads into one folder that plans by itself.
 
-    alignment: Annotated[Path, Positional, arg(metavar="ALIGNMENT")]
-    """Folder that `djepa fit` wrote."""
+    With --onnx, also or instead, into one graph that ONNX Runtime runs without torch.
+    """
+
+    alignment: Annotated[Path, Positional, arg(metavar="ALIGNMENT|PLANNER")]
+    """Folder that `djepa fit` wrote; with --onnx also one that `djepa export` wrote."""
     out: Path = Path("runs/planner")
     """Folder of the planner."""
     geometry: tuple[str, ...] = ()
     """Shipped names or folders of weights; without it the shipped ones that are needed."""
     lifted: str = "tdjepa"
     """The geometry whose futures carry the decision."""
+    onnx: Path | None = None
+    """Write the graph here (extra `onnx`); it takes any number of starts and of candidates."""
+    horizon: int = 25
+    """Controls of a candidate, for the graph."""
 
     def run(self) -> int:
         """Write the folder and load it once."""
@@ -67,6 +74,9 @@ class Export:
         from djepa.errors import DjepaError
         from djepa.lift.planner import export_planner, load_planner
 
+        if self.onnx and (self.alignment / "alignment").is_dir():
+            self._write_graph(self.alignment, self.onnx)
+            return 0
         if (self.out / "manifest.json").exists():
             raise DjepaError(f"{self.out} holds a planner already. Choose another --out.")
         alignment = load_alignment(self.alignment)
@@ -76,4 +86,15 @@ class Export:
         export_planner(alignment, self.geometry or tuple(needed), self.lifted, self.out, card)
         load_planner(self.out)
         console.print(f"{self.out}")
+        if self.onnx:
+            self._write_graph(self.out, self.onnx)
         return 0
+
+    def _write_graph(self, planner: Path, path: Path) -> None:
+        from djepa.artefacts.records import folder_hash
+        from djepa.interop.onnx import export_onnx
+        from djepa.lift.planner import load_planner
+
+        console.print("exporting the graph, which takes a minute ...")
+        export_onnx(load_planner(planner), path, self.horizon, folder_hash(planner))
+        console.print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")

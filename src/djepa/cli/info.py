@@ -16,6 +16,7 @@ EXTRAS = {
     "gym": ("gymnasium", "the worlds as Gymnasium environments"),
     "mujoco": ("mujoco", "MuJoCo, for worlds that run on it"),
     "report": ("matplotlib", "figures"),
+    "onnx": ("onnxruntime", "export planners, and run them without torch"),
 }
 
 

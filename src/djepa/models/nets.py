@@ -174,7 +174,7 @@ class ViT(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """(B, 3, image, image) normalised -> (B, 1 + P, width), the class token first."""
         patches = self.embed(images).flatten(2).transpose(1, 2)
-        x = torch.cat([self.token.expand(len(images), -1, -1), patches], dim=1) + self.position
+        x = torch.cat([self.token.expand(images.shape[0], -1, -1), patches], dim=1) + self.position
         for block in self.blocks:
             x = block(x)
         return self.norm(x)

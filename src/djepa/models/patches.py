@@ -138,7 +138,7 @@ class PatchGeometry(nn.Module, ABC):
         """(n, patches, width) -> (n, P, merged features): neighbours side by side in one token."""
         g, m = self.config.grid, self.config.merge
         x = features.view(-1, g, m, g, m, self.config.width)
-        return x.permute(0, 1, 3, 2, 4, 5).reshape(len(features), g * g, -1)
+        return x.permute(0, 1, 3, 2, 4, 5).reshape(features.shape[0], g * g, -1)
 
     def split(self, latents: Tensor) -> tuple[Tensor, Tensor]:
         """(..., D) -> patches (..., P, features), proprioception (..., 4)."""
