@@ -38,3 +38,8 @@ def test_the_client(kit: Kit, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(kit) as (_, client):
         exec(block("Server").replace("http://127.0.0.1:8765", client.url), arrays(kit))
     assert "'status': 'ok'" in capsys.readouterr().out
+
+
+def test_the_environments(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(block("Gymnasium"), {})
+    assert "(4, 10)" in capsys.readouterr().out

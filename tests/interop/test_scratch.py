@@ -1,0 +1,60 @@
+"""Tests against real packages, each in an environment that is made for it.
+
+They share the packages of this one, so that torch is not installed again.
+"""
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from djepa.interop import __file__ as here
+
+SOURCE = Path(here).parents[2]
+TESTS = Path(__file__).parent
+ONNX = ("onnx==1.23.2", "onnxruntime==1.31.1", "onnxscript==0.7.2", "onnx_ir==1.1.0")
+SWM = ("stable-worldmodel==0.1.1", "loguru", "tabulate", "einops", "typer", "shellingham", "pygame")
+SWM += ("opencv-python-headless",)
+LANCE = ("lancedb", "pylance", "lance-namespace", "lance-namespace-urllib3-client", "pydantic")
+LANCE += ("pydantic-core", "annotated-types", "typing-inspection", "overrides", "deprecation")
+ENVIRONMENTS = {  # the file that is run -> what is installed, without dependencies
+    "test_onnx.py": (*ONNX, "ml_dtypes==0.6.0", "flatbuffers==25.12.19"),
+    "test_swm.py": (*SWM, *LANCE, "torchvision==0.28.0", "imageio==2.38.1"),
+}
+
+
+def environment(name: str, packages: tuple[str, ...], alone: bool = False) -> Path:
+    """Python of an environment with these packages; made once, used again."""
+    folder = os.environ.get("DJEPA_SCRATCH")
+    if not folder:
+        pytest.skip(f"set DJEPA_SCRATCH to a folder to test with {packages[0]}")
+    home = Path(folder) / name
+    python = home / "bin" / "python"
+    if not (home / "made").exists():
+        run(sys.executable, "-m", "venv", "--clear", home)
+        if not alone:
+            version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
+            link = home / "lib" / version / "site-packages" / "base.pth"
+            link.write_text(sysconfig.get_paths()["purelib"] + "\n")
+        more = () if alone else ("--no-deps",)
+        run(python, "-m", "pip", "install", "-q", *more, *packages)
+        (home / "made").touch()
+    return python
+
+
+def run(*words: object) -> str:
+    command = [str(word) for word in words]
+    env = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=TESTS.parent.parent)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("file", sorted(ENVIRONMENTS))
+def test_with_the_real_package(file: str) -> None:
+    python = environment(file.removesuffix(".py"), ENVIRONMENTS[file])
+    said = run(python, "-m", "pytest", "-q", "-rs", TESTS / file)
+    assert "SKIPPED" not in said
