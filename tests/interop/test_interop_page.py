@@ -43,3 +43,9 @@ def test_the_client(kit: Kit, capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_environments(capsys: pytest.CaptureFixture[str]) -> None:
     exec(block("Gymnasium"), {})
     assert "(4, 10)" in capsys.readouterr().out
+
+
+def test_the_warning(kit: Kit, capsys: pytest.CaptureFixture[str]) -> None:
+    twice = {"alignment": kit.alignment, "calibration": kit.evidence, "new": kit.evidence}
+    exec(block("MAPIE"), twice)
+    assert "False No difference" in capsys.readouterr().out

@@ -22,6 +22,7 @@ LANCE = ("lancedb", "pylance", "lance-namespace", "lance-namespace-urllib3-clien
 LANCE += ("pydantic-core", "annotated-types", "typing-inspection", "overrides", "deprecation")
 ENVIRONMENTS = {  # the file that is run -> what is installed, without dependencies
     "test_onnx.py": (*ONNX, "ml_dtypes==0.6.0", "flatbuffers==25.12.19"),
+    "test_mapie.py": ("mapie==1.6.0", "scikit-learn", "joblib", "threadpoolctl"),
     "test_swm.py": (*SWM, *LANCE, "torchvision==0.28.0", "imageio==2.38.1"),
 }
 

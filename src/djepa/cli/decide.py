@@ -19,6 +19,8 @@ class Decide:
     """Bank with predictions of the alignment's geometries."""
     out: Path | None = None
     """Write the decision record here as JSON: candidates, every score, choice, order, gate."""
+    calibration: Path | None = None
+    """Bank on which the gate was calibrated or certified: warn if this one's evidence differs."""
 
     def run(self) -> int:
         """Decide and say how often the gate opened."""
@@ -41,6 +43,12 @@ class Decide:
             assert alignment.gate is not None  # or it could not decide
             made_from = {"bank": bank.hash, "alignment": alignment_hash(folder)}
             write_decisions(self.out, record(evidence, decision, alignment.gate), made_from)
+        if self.calibration:
+            from djepa.align.shift import compare_evidence
+
+            known = Evidence.from_bank(Bank(self.calibration), config.geometries, config.latents)
+            found = compare_evidence(alignment, known, evidence)
+            console.print(f"{'warning: ' if found.noticed else ''}{found}")
         opened = int(decision.opened.sum())
         console.print(
             f"{len(evidence)} decisions; the gate let the aligned choice pass on {opened}"

@@ -1,6 +1,6 @@
 """stable-worldmodel: a planner as its cost, a recorder of any CEM run, an aligned solver.
 
-Two generations of its API are told apart by what is there, never by version: solvers in `.solver`
+Two generations of its API are recognised by what is there, never by version: solvers in `.solver`
 that take `model=`, and in `.planning` that take `cost=`. Both ask a cost for
 `get_cost(info, candidates)` and hand candidates and costs of every step to callbacks.
 
