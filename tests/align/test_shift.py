@@ -1,4 +1,4 @@
-"""New evidence beside that of the calibration: alike is not reported, changed is, without outcomes."""
+"""New evidence beside that of the calibration: changed is reported, alike is not; no outcomes."""
 
 from dataclasses import replace
 

@@ -20,8 +20,11 @@ SWM = ("stable-worldmodel==0.1.1", "loguru", "tabulate", "einops", "typer", "she
 SWM += ("opencv-python-headless",)
 LANCE = ("lancedb", "pylance", "lance-namespace", "lance-namespace-urllib3-client", "pydantic")
 LANCE += ("pydantic-core", "annotated-types", "typing-inspection", "overrides", "deprecation")
+HUB = ("huggingface_hub==2.4.0", "httpx2==2.16.0", "httpcore2==2.16.0", "hf-xet==1.8.0")
+HUB += ("fsspec==2026.9.0", "tqdm==4.70.1", "anyio==4.16.0", "h11==0.16.0", "truststore==0.10.5")
 ENVIRONMENTS = {  # the file that is run -> what is installed, without dependencies
     "test_onnx.py": (*ONNX, "ml_dtypes==0.6.0", "flatbuffers==25.12.19"),
+    "test_hub.py": HUB,
     "test_mapie.py": ("mapie==1.6.0", "scikit-learn", "joblib", "threadpoolctl"),
     "test_swm.py": (*SWM, *LANCE, "torchvision==0.28.0", "imageio==2.38.1"),
 }
