@@ -6,8 +6,8 @@ from pathlib import Path
 import djepa
 
 ROOMS = (
-    "artefacts worlds pools tasks rollout bank models evidence align lift interop evaluate audit "
-    "bench report studies cli"
+    "artefacts worlds pools tasks rollout bank models evidence align lift interop evaluate control "
+    "audit bench report studies cli"
 )
 
 

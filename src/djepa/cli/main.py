@@ -15,6 +15,7 @@ from djepa.cli.bench import Bench
 from djepa.cli.check import Check
 from djepa.cli.collect import Collect
 from djepa.cli.console import errors, fail, out, prepare_output
+from djepa.cli.control import Control
 from djepa.cli.convert import Convert
 from djepa.cli.decide import Decide, Export
 from djepa.cli.fit import FitAlignment
@@ -44,6 +45,7 @@ COMMANDS: dict[str, Any] = {
     "export": Export,
     "serve": Serve,
     "convert": Convert,
+    "control": Control,
     "study": RunStudy,
     "bench": Bench,
     "weights": Weights,
@@ -57,6 +59,7 @@ INTERRUPTED = {  # what is kept, and how to go on
     Collect: KEPT,
     Predict: KEPT,
     Simulate: KEPT,
+    Control: KEPT,
     RunStudy: KEPT,
     Train: "what was saved in the last minute is on disk; the same command goes on from there",
     FitAlignment: LOST,
@@ -98,7 +101,7 @@ def _run(given: list[str]) -> int:
         config=(OmitArgPrefixes,),
     )
     try:
-        _check_device(getattr(command, "device", "cpu"))
+        _check_device(_device(command))
         return int(command.run() or 0)
     except DjepaError as error:
         fail(error)
@@ -109,6 +112,12 @@ def _run(given: list[str]) -> int:
         errors.print(f"interrupted{f': {kept}' if kept else ''}")
         return 130
     return 1
+
+
+def _device(command: Any) -> str:
+    """What --device says, wherever a command keeps it."""
+    groups = [command, *vars(command).values()]
+    return next((str(g.device) for g in groups if hasattr(g, "device")), "cpu")
 
 
 def _check_device(name: str) -> None:

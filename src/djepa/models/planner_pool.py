@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from djepa.errors import DjepaError
+from djepa.models.fast import Predicted
 from djepa.models.kinds import Model
 from djepa.models.predict import encode_states
 from djepa.models.protocol import CONTEXT, STRIDE, Geometry
@@ -52,12 +53,12 @@ class _CostProposer(ABC):
         found = find_weights(geometry)  # shipped ones go by name, wherever they are
         self.where = found.name if found.parent in places() else str(found.resolve())
         self.weights = weights_hash(self.where)
-        stride = int(getattr(_loaded(self.where, self.weights), "stride", STRIDE))
+        stride = int(getattr(loaded(self.where, self.weights), "stride", STRIDE))
         if horizon < stride or horizon % stride:
             raise DjepaError(f"The horizon must be a multiple of {stride} controls, not {horizon}.")
         self.settings: Mapping[str, Any] = {
             "search": self.search,
-            "geometry": _loaded(self.where, self.weights).name,
+            "geometry": loaded(self.where, self.weights).name,
             "weights": self.weights,
             **settings,
             "arithmetic": arithmetic_here(device),
@@ -77,7 +78,7 @@ class _CostProposer(ABC):
                 f"This worker computes with {here}, the driver with {there}: they do "
                 "not agree to the last bit. Use machines of one kind."
             )
-        model = _loaded(self.where, self.weights, self.device)
+        model = loaded(self.where, self.weights, self.device)
         step, pools = 1 if self.portable else len(starts), list[Pool]()
         with one_thread() if self.portable else nullcontext():
             for i in range(0, len(starts), step):
@@ -184,21 +185,31 @@ def _fields(kind: type[Any], source: Mapping[str, Any]) -> Any:
 
 
 @torch.inference_mode()
-def native_costs(
+def predictor(
     geometry: Geometry, scene: Scene, starts: list[Start], device: str | torch.device = "cpu"
-) -> Cost:
-    """The native cost of candidates of several starts: (N, S, H, A) float32 -> (N, S)."""
+) -> Callable[[Any], Predicted]:
+    """What a geometry predicts of (N, S, H, A) float32 candidates of several starts; contexts and
+    goals are encoded once.
+    """
     states = np.stack([np.concatenate([s.context, s.goal[None]]) for s in starts])
     z = encode_states(geometry, scene, torch.from_numpy(states).to(device))  # (N, 4, D)
     history = torch.from_numpy(np.stack([s.history for s in starts])).to(device)
     context, goal = z[:, :CONTEXT], z[:, CONTEXT]
 
     @torch.inference_mode()
-    def cost(actions: Any) -> Any:
+    def predict(actions: Any) -> Predicted:
         futures = geometry.rollout(context, history, torch.from_numpy(actions).to(device))
-        return geometry.native_cost(futures, goal).float().cpu().numpy()
+        return Predicted(geometry.native_cost(futures, goal).float(), futures, goal)
 
-    return cost
+    return predict
+
+
+def native_costs(
+    geometry: Geometry, scene: Scene, starts: list[Start], device: str | torch.device = "cpu"
+) -> Cost:
+    """The native cost of candidates of several starts: (N, S, H, A) float32 -> (N, S)."""
+    predict = predictor(geometry, scene, starts, device)
+    return lambda actions: predict(actions).cost.cpu().numpy()
 
 
 def arithmetic_here(device: str = "cpu") -> str:
@@ -208,8 +219,8 @@ def arithmetic_here(device: str = "cpu") -> str:
     return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
 
 
-@lru_cache(maxsize=2)
-def _loaded(where: str, weights: str, device: str = "cpu") -> Model:
+@lru_cache(maxsize=8)
+def loaded(where: str, weights: str, device: str = "cpu") -> Model:
     """Weights, once per process; refused if they are not those of the driver."""
     if weights_hash(where) != weights:
         raise DjepaError(

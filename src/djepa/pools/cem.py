@@ -1,8 +1,8 @@
 """Cross-entropy search: draw a population, cost it, draw the next one around its best.
 
-The cost comes from the caller and compares candidates of different populations, so it must be a
-model's own: a rank, or anything else that depends on the set, has no meaning across populations.
-It takes no reference and no outcome.
+The cost comes from the caller and takes no reference and no outcome. It compares candidates of
+different populations, so it must be a model's own: a rank, or anything else that depends on the
+set, has no meaning across populations. Such scores need `Variant(relative=True)`.
 
 Shapes: N starts, S samples, K kept, H horizon, A action width.
 """
@@ -28,6 +28,34 @@ MAX_ATTEMPTS = 64
 
 Array = npt.NDArray[Any]
 Cost = Callable[[Array], npt.ArrayLike]  # (N, S, H, A) float32 -> (N, S), lower is better
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How a search differs from the plain one: what makes it iCEM or MPPI."""
+
+    colour: float = 0.0
+    """Noise along the horizon has a power spectrum 1/f^colour; 0 is white."""
+    carry: int = 0
+    """So many of the best of a population are in the next one too."""
+    temperature: float = 0.0
+    """If above 0, mean and deviation are refitted to all samples, each weighed by
+    exp(-(cost - least cost) / temperature)."""
+    relative: bool = False
+    """Costs compare candidates of one population only, so that none is remembered."""
+    limit: float = LIMIT
+    """Controls are clipped to ± this."""
+
+    def __post_init__(self) -> None:
+        check_int("carry", self.carry, 0)
+        for name in ("colour", "temperature"):
+            if not (np.isfinite(value := getattr(self, name)) and value >= 0):
+                raise DjepaError(f"{name} must be 0 or more, not {value!r}.")
+        if not (np.isfinite(self.limit) and self.limit > 0):
+            raise DjepaError(f"limit must be above 0, not {self.limit!r}.")
+
+
+PLAIN = Variant()
 
 
 @dataclass(frozen=True)
@@ -62,38 +90,72 @@ class CEM:
     def search(
         self, cost: Cost, horizon: int, deviation: npt.ArrayLike, seeds: Sequence[int]
     ) -> list[Pool]:
-        """One pool per seed; a start's draws come from its own generator, whatever the others do.
+        """One pool per seed: the last population and the best ever seen, less the most expensive.
 
-        Populations are normal around a mean that begins at 0 with `deviation` (A,), clipped to ±1
-        and stored in float32. Sample k of iteration i has ID i · samples + k, also in the pool. The
-        pool is the last population and the best ever seen, less the most expensive, by ID.
+        See `run`; candidates stand by ID.
+        """
+        return [run.pool() for run in self.run(cost, horizon, deviation, seeds)]
+
+    def run(
+        self,
+        cost: Cost,
+        horizon: int,
+        deviation: npt.ArrayLike,
+        seeds: Sequence[int],
+        means: Sequence[Array | None] | None = None,
+        variant: Variant = PLAIN,
+    ) -> list["Run"]:
+        """One finished search per seed; its draws come from its own generator, whatever the others
+        do.
+
+        Populations are normal around a mean that begins at 0 with `deviation` (A,), clipped and
+        stored in float32. `means` (H, A) are where searches begin instead; each is then the first
+        candidate too. Sample k of iteration i has ID i · samples + k, also in the pool.
         """
         check_int("The horizon", horizon, 1)
         first = check_floats("The initial deviation", deviation, (None,)).astype(np.float64)
         if first.min() <= 0:
             raise DjepaError(f"The initial deviation must be above 0, not {first.tolist()}.")
-        runs = [_Run(self, horizon, first, check_int("The seed", seed, 0)) for seed in seeds]
+        begin = means if means is not None else [None] * len(seeds)
+        runs = [
+            Run(self, variant, horizon, first, check_int("The seed", seed, 0), mean)
+            for seed, mean in zip(seeds, begin, strict=True)
+        ]
         for _ in range(self.iterations):
             populations = np.stack([run.draw() for run in runs])
             costs = _checked_costs(cost(populations), populations.shape[:2])
             for run, row in zip(runs, costs, strict=True):
                 run.learn(row)
-        return [run.pool() for run in runs]
+        return runs
 
 
-class _Run:
-    """The search of one start."""
+class Run:
+    """The search of one start; `mean` (H, A) is where it stands."""
 
-    def __init__(self, cem: CEM, horizon: int, deviation: Array, seed: int) -> None:
-        self._cem, self._seed, self._random = cem, seed, generator("cem", seed)
+    def __init__(
+        self,
+        cem: CEM,
+        variant: Variant,
+        horizon: int,
+        deviation: Array,
+        seed: int,
+        mean: Array | None = None,
+    ) -> None:
+        self._cem, self._variant, self._seed = cem, variant, seed
+        self._random = generator("cem", seed)
         self.mean = np.zeros((horizon, len(deviation)))
+        self._kept = np.zeros((0, *self.mean.shape), np.float32)  # begin the next population
+        if mean is not None:
+            self.mean = check_floats("The first mean", mean, self.mean.shape).astype(np.float64)
+            self._kept = self._clipped(self.mean[None])
         self.deviation = np.broadcast_to(deviation, self.mean.shape)
         self._next = 0  # ID of the next sequence
         self._best: tuple[float, int, Array] | None = None  # cost, ID, (H, A)
 
     def draw(self) -> Array:
         """(S, H, A) float32, no two the same; their IDs go on from those of the last draw."""
-        self.actions = self._sample(self._cem.samples)
+        drawn = self._sample(self._cem.samples - len(self._kept))
+        self.actions = np.concatenate([self._kept, drawn])
         repeated = _repeated(self.actions)
         for _ in range(MAX_ATTEMPTS):
             if not len(repeated):
@@ -109,25 +171,45 @@ class _Run:
         return self.actions
 
     def learn(self, costs: Array) -> None:
-        """Refit mean and deviation to the elites; remember the best ever seen."""
+        """Refit mean and deviation; remember the best ever seen, where costs can say which."""
         self.costs = costs
         order = np.lexsort((self.ids, costs))
-        # In order of their IDs, so that the sums below depend on which they are and no more.
-        elites = self.actions[np.sort(order[: self._cem.elites])].astype(np.float64)
+        mean, spread = self._refitted(order, costs)
         old = self._cem.momentum
-        self.mean = old * self.mean + (1 - old) * elites.mean(axis=0)
-        self.deviation = old * self.deviation + (1 - old) * elites.std(axis=0)
+        self.mean = old * self.mean + (1 - old) * mean
+        self.deviation = old * self.deviation + (1 - old) * spread
         self.deviation = np.maximum(self.deviation, FLOOR)
+        self._kept = self.actions[order[: self._variant.carry]]
         top = order[0]
-        if self._best is None or costs[top] < self._best[0]:
+        if self._variant.relative:
+            self._best = None
+        elif self._best is None or costs[top] < self._best[0]:
             self._best = (costs[top], int(self.ids[top]), self.actions[top].copy())
+
+    def _refitted(self, order: Array, costs: Array) -> tuple[Array, Array]:
+        """Mean and deviation (H, A) of the elites, or of all by weight."""
+        if (temperature := self._variant.temperature) > 0:
+            some = self.actions.astype(np.float64)
+            likely = np.exp((costs.min() - costs) / temperature)
+            shares = (likely / likely.sum())[:, None, None]
+            mean = (shares * some).sum(axis=0)
+            return mean, np.sqrt((shares * (some - mean) ** 2).sum(axis=0))
+        # In order of their IDs, so that the sums depend on which they are and no more.
+        elites = self.actions[np.sort(order[: self._cem.elites])].astype(np.float64)
+        return elites.mean(axis=0), elites.std(axis=0)
+
+    def best(self) -> tuple[int, Array]:
+        """ID and (H, A) controls of the cheapest: ever seen, or of the last population."""
+        if self._best is not None:
+            return self._best[1], self._best[2]
+        top = np.lexsort((self.ids, self.costs))[0]
+        return int(self.ids[top]), self.actions[top]
 
     def pool(self) -> Pool:
         """The candidates of the finished search."""
         ids, costs, actions = self.ids, self.costs, self.actions
         families = [LAST] * len(ids)
-        assert self._best is not None
-        cost, best, sequence = self._best
+        cost, best, sequence = self._best or (0.0, int(ids[0]), actions[0])
         if best < ids[0] and not (actions == sequence).all(axis=(1, 2)).any():
             ids, costs = np.append(ids, best), np.append(costs, cost)
             actions = np.concatenate([actions, sequence[None]])
@@ -143,9 +225,23 @@ class _Run:
         )
 
     def _sample(self, count: int) -> Array:
-        noise = self._random.standard_normal((count, *self.mean.shape))
-        drawn = np.clip(self.mean + self.deviation * noise, -LIMIT, LIMIT)
-        return drawn.astype(np.float32)
+        noise = coloured(self._random, (count, *self.mean.shape), self._variant.colour)
+        return self._clipped(self.mean + self.deviation * noise)
+
+    def _clipped(self, actions: Array) -> Array:
+        return np.clip(actions, -self._variant.limit, self._variant.limit).astype(np.float32)
+
+
+def coloured(random: np.random.Generator, shape: tuple[int, int, int], colour: float) -> Array:
+    """(S, H, A) normal noise whose power along the horizon falls as 1/f^colour, of deviation 1."""
+    white = random.standard_normal(shape)
+    if not colour or shape[1] < 2:
+        return white
+    f = np.fft.rfftfreq(shape[1])
+    scale = np.maximum(f, f[1]) ** (-colour / 2)
+    power = np.concatenate([scale[:1], scale[1:], scale[1 : (shape[1] + 1) // 2]]) ** 2
+    waves = np.fft.rfft(white, axis=1) * (scale / np.sqrt(power.mean()))[:, None]
+    return np.asarray(np.fft.irfft(waves, shape[1], axis=1))
 
 
 def _repeated(actions: Array) -> Array:

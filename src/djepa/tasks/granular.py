@@ -116,5 +116,6 @@ TASK = Task(
     observe=_observe,
     looks=tuple(TURNS),
     controls=_controls,
+    limit=VIEW,
     sketch=_sketch,
 )

@@ -62,6 +62,7 @@ class Task:
     observe: Callable[[str, Tensor, int, str], tuple[Tensor, Tensor]]  # shape, states, side, look
     looks: tuple[str, ...] = (PLAIN,)  # ways of seeing it
     controls: Callable[[Tensor, str], Tensor] | None = None  # as a look shows them, if it does
+    limit: float = 1.0  # controls of a planner lie within ± this
     sketch: Callable[[Any], Sketch] = no_sketch  # world -> how a page draws its states
     # (N, S) states, (N, K, H, A) controls, (N, S) goals -> (N, K): how far from its goal something
     # ends that follows from the controls alone

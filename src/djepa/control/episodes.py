@@ -1,0 +1,162 @@
+"""Episodes: a start, a goal some controls away, a seed; always the same ones, whatever plans them.
+
+An episode list follows from an `EpisodeConfig` alone. Lists on which results are reported are
+frozen: the names of their episodes, each a hash of start and goal, are stored in frozen/.
+
+Legend: N episodes, T controls executed, S numbers in a state, A action width.
+"""
+
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from djepa.artefacts.records import sha256
+from djepa.checks import check_int
+from djepa.errors import DjepaError
+from djepa.models.planner_pool import PLANNER
+from djepa.rollout.execute import BlockWork, CollectConfig, draw_block
+from djepa.tasks.task import Scene, get_task
+from djepa.worlds.protocol import World
+from djepa.worlds.starts import Start
+
+Array = npt.NDArray[Any]
+SPLIT = "control"  # of the frozen lists; tune on others
+MODERATE, STRICT = "moderate", "strict"
+STRICTER = {"granular": 2 / 3}  # below this cost a goal is reached strictly; elsewhere 1/2
+LETTERS = 16  # of an episode's name that a frozen list keeps
+
+
+@dataclass(frozen=True)
+class EpisodeConfig:
+    """What episodes depend on beside the planner. What is 0 or empty is the world's own."""
+
+    world: str = "push"
+    shape: str = ""
+    rule: str = ""
+    split: str = SPLIT
+    seed: int = 0
+    episodes: int = 16
+    goal: int = 0  # controls from the start to the goal
+    budget: int = 0  # controls until an episode ends; by default twice as many
+    replan: int = 0  # controls executed before the next decision
+    block: int = 4  # episodes that are one unit of work
+
+    def __post_init__(self) -> None:
+        task = get_task(self.world)
+        for name in ("goal", "budget", "replan"):
+            check_int(f"The {name}", getattr(self, name), 0)
+        goal = self.goal or task.horizon
+        own = {"shape": task.shapes[0], "rule": task.rules[0], "goal": goal}
+        own |= {"budget": 2 * goal, "replan": task.stride}
+        for name, value in own.items():
+            object.__setattr__(self, name, getattr(self, name) or value)
+        check_int("episodes", self.episodes, 1)
+        if self.replan % task.stride:
+            raise DjepaError(
+                f"replan must be a multiple of {task.stride} controls, which lie between two "
+                f"frames of {self.world}, got {self.replan}."
+            )
+        if self.budget % self.replan:
+            raise DjepaError(
+                f"The budget must be a multiple of replan ({self.replan} controls), "
+                f"got {self.budget}."
+            )
+        self.starts()  # refuses what is wrong with the rest
+
+    def starts(self) -> CollectConfig:
+        """How starts and goals are drawn: the goal is where a hidden reference leads."""
+        return CollectConfig(
+            self.world,
+            self.shape,
+            self.rule,
+            profile=PLANNER,
+            split=self.split,
+            starts=self.episodes,
+            seed=self.seed,
+            horizon=self.goal,
+            block=self.block,
+        )
+
+    @property
+    def scene(self) -> Scene:
+        """What a geometry sees."""
+        return Scene(self.world, self.shape)
+
+    @property
+    def rounds(self) -> int:
+        """Decisions of a whole episode."""
+        return self.budget // self.replan
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """Success rule -> the task cost below which it holds; the first is the world's own."""
+        return {MODERATE: 1.0, STRICT: STRICTER.get(self.world, 0.5)}
+
+
+class Episode:
+    """One episode on its way. `states` (T + 1, S) and `cost` (T + 1,) begin with the start."""
+
+    def __init__(self, number: int, start: Start, world: World, config: EpisodeConfig) -> None:
+        self.number, self.start, self.config = number, start, config
+        self.name = start.identity(world).hex()
+        self.states, self.controls = [start.state], list[Array]()
+        self.cost = [float(world.judge(start.goal, start.state)[1])]
+        self.stride = config.starts().task.stride
+        self.frames = list(start.context)  # a stride apart
+
+    @property
+    def done(self) -> bool:
+        """The strict rule holds, or the budget is spent."""
+        solved = self.cost[-1] < self.config.thresholds[STRICT]
+        return solved or len(self.controls) >= self.config.budget
+
+    def now(self) -> Start:
+        """What is known at this moment, as a decision takes it."""
+        history = np.concatenate([self.start.history, *(c[None] for c in self.controls)])
+        context = np.stack(self.frames[-len(self.start.context) :])
+        recent = history[-len(self.start.history) :].astype(self.start.history.dtype)
+        return Start(self.states[-1], self.start.goal, context, recent)
+
+    def execute(self, world: World, controls: Array) -> None:
+        """Execute (R, A) controls from the state restored; stop where the strict rule holds."""
+        path = world.execute(self.states[-1], controls[None])[0]
+        _, cost = world.judge(self.start.goal, path)
+        for step in range(1, len(path)):
+            self.states.append(path[step])
+            self.controls.append(controls[step - 1])
+            self.cost.append(float(cost[step]))
+            if len(self.controls) % self.stride == 0:
+                self.frames.append(path[step])
+            if self.done:
+                return
+
+
+def draw_episodes(config: EpisodeConfig, block: int) -> list[Episode]:
+    """Those of one block; which block an episode is in changes nothing about it."""
+    starts = config.starts()
+    world, numbers = starts.make_world(), starts.members(block)
+    drawn = draw_block(BlockWork(starts, block))
+    return [Episode(n, d.start, world, config) for n, d in zip(numbers, drawn, strict=True)]
+
+
+def list_hash(names: list[str]) -> str:
+    """SHA-256 of an episode list: of the names of its episodes in order, one per line."""
+    return sha256("".join(f"{name}\n" for name in names).encode())
+
+
+def frozen_names(config: EpisodeConfig) -> list[str]:
+    """Beginnings of the names of a frozen list; none if these episodes are not of one."""
+    if config.split != SPLIT or config.seed != 0:
+        return []
+    stem = f"{config.world}-{config.shape}-{config.goal}"
+    file = files("djepa.control") / "frozen" / f"{stem}.txt"
+    return file.read_text().split() if file.is_file() else []
+
+
+def is_frozen(config: EpisodeConfig, names: list[str]) -> bool:
+    """Whether these are the first episodes of the frozen list, to the last bit."""
+    known = frozen_names(config)
+    return len(names) <= len(known) and known[: len(names)] == [name[:LETTERS] for name in names]

@@ -1,0 +1,135 @@
+"""What finished episodes show: success by two rules, controls until it, evaluations, comparisons.
+
+Legend: N episodes, T the budget in controls, M geometries.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from djepa.artefacts.folder import Folder, load_arrays
+from djepa.control.episodes import MODERATE, STRICT
+from djepa.control.loop import CONTROL, ControlRecord
+from djepa.errors import DjepaError
+from djepa.evaluate.intervals import rate_of
+from djepa.evaluate.paired import Paired
+from djepa.evaluate.rows import Row
+from djepa.evaluate.verdict import Comparison, compare
+
+Array = npt.NDArray[Any]
+FLOOR = "random"
+
+
+class Episodes:
+    """A finished folder of episodes; every file is checked against its hash."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.folder = Folder(path, CONTROL)
+        record: ControlRecord = self.folder.about
+        self.config, self.planner, self.names = record.config, record.planner, record.names
+        self.hash, self.list_hash, self.frozen = self.folder.hash, record.list_hash, record.frozen
+
+    @cached_property
+    def arrays(self) -> dict[str, Array]:
+        """All blocks together, see control/loop.py."""
+        files = sorted(self.folder.manifest.files)
+        parts = [load_arrays(self.folder.path / name, self.folder.read(name)) for name in files]
+        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def steps(self, rule: str = MODERATE, floor: bool = False) -> npt.NDArray[np.int64]:
+        """(N,) controls until the rule first holds; -1 where it never does."""
+        cost = self.arrays["floor_cost" if floor else "cost"]
+        return first_below(cost, self.config.thresholds[rule])
+
+    def solved(
+        self, rule: str = MODERATE, within: int = 0, floor: bool = False
+    ) -> npt.NDArray[np.bool_]:
+        """(N,) whether the rule holds after some control, of so many if said."""
+        steps = self.steps(rule, floor)
+        return np.asarray((steps >= 0) & (steps <= (within or self.config.budget)))
+
+    def rows(self, method: str, case: str, rule: str = MODERATE, floor: bool = False) -> list[Row]:
+        """As every comparison takes them; cost is the lowest of the episode, 1 at the threshold."""
+        limit, steps = self.config.thresholds[rule], self.steps(rule, floor)
+        cost = self.arrays["floor_cost" if floor else "cost"].min(axis=1) / limit
+        opened = np.asarray(self.arrays["opened"].any(axis=1) & (not floor))
+        return [
+            Row(
+                study="control",
+                pools=case,
+                method=method,
+                start=i,
+                identity=name[:16],
+                eligible=True,
+                chosen=int(steps[i]),
+                success=bool(steps[i] >= 0),
+                cost=round(float(cost[i]), 6),
+                opened=bool(opened[i]),
+                rule=f"{self.config.rule}, {rule}",
+                bank=self.list_hash[:12],
+                checkpoint="" if floor else str(self.planner.get("alignment", ""))[:12],
+            )
+            for i, name in enumerate(self.names)
+        ]
+
+    def against(self, other: "Episodes | None" = None, rule: str = MODERATE) -> Paired:
+        """Against other episodes with the same starts, goals and budget, or the random floor."""
+        theirs = self.rows("theirs", "episodes", rule, floor=True)
+        if other is not None:
+            if (self.list_hash, self.config.budget) != (other.list_hash, other.config.budget):
+                raise DjepaError(
+                    f"{other.folder.path} holds other episodes: list {other.list_hash[:12]}, "
+                    f"budget {other.config.budget}; these are {self.list_hash[:12]}, "
+                    f"{self.config.budget}."
+                )
+            theirs = other.rows("theirs", "episodes", rule)
+        rows = {"episodes": [*self.rows("ours", "episodes", rule), *theirs]}
+        found = compare(rows, Comparison.of("ours", "theirs"))
+        assert found is not None
+        return found[1]
+
+    def summary(self, marks: Sequence[int] = ()) -> dict[str, Any]:
+        """Everything as JSON; `marks` are numbers of controls k for success@k."""
+        c, counts = self.config, self.arrays["evaluations"]
+        found: dict[str, Any] = {
+            "episodes": len(self),
+            "list_hash": self.list_hash,
+            "frozen": self.frozen,
+            "planner": self.planner,
+            "evaluations": {
+                name: float(n)
+                for name, n in zip(self.planner.get("weights", {}), counts.mean(0), strict=True)
+            },
+        }
+        for rule in (MODERATE, STRICT):
+            rate, floor = rate_of(self.solved(rule)), rate_of(self.solved(rule, floor=True))
+            steps = self.steps(rule)
+            found[rule] = {
+                "cost_below": c.thresholds[rule],
+                "success_rate": rate.share,
+                "n_success": rate.hits,
+                "pc_success": 100 * rate.share,
+                "pc_success_ci95": [100 * end for end in rate.interval],
+                "random_success_rate": floor.share,
+                "steps_to_success": steps.tolist(),
+                "median_steps_to_success": _median(steps[steps >= 0]),
+                "success_at": {str(k): float(self.solved(rule, k).mean()) for k in marks},
+            }
+        return found
+
+
+def first_below(cost: Array, limit: float) -> npt.NDArray[np.int64]:
+    """(N, T + 1) costs -> (N,) the first control after which the cost is below; else -1."""
+    below = cost < limit
+    return np.where(below.any(axis=1), below.argmax(axis=1), -1).astype(np.int64)
+
+
+def _median(steps: Array) -> float | None:
+    return float(np.median(steps)) if len(steps) else None
