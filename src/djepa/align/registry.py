@@ -206,6 +206,26 @@ _LISTED = (
         "LeWM's cost of what execution showed: its predictor without error.",
         "bound",
     ),
+    _control("random controls", "random controls", "Closed loop: controls drawn at random."),
+    *(
+        _published(
+            f"cem {name}", f"CEM under {shown}", f"Closed loop: search under {shown}'s cost."
+        )
+        for name, shown in GEOMETRIES.items()
+    ),
+    _control("icem", "iCEM", "Closed loop: CEM with coloured noise that carries its best along."),
+    _control("mppi", "MPPI", "Closed loop: the mean of candidates weighed by their log cost."),
+    _ours(
+        "aligned",
+        "D-JEPA, aligned choice",
+        "Closed loop: CEM under one model; D-JEPA chooses among its final population.",
+    ),
+    _ours("aligned-cem", "D-JEPA, aligned search", "Closed loop: D-JEPA scores every population."),
+    _ours(
+        "aligned-mppi",
+        "D-JEPA, MPPI by log costs",
+        "Closed loop: candidates weighed by the likelihood mixture of log costs; their mean.",
+    ),
     Method("oracle", "best candidate", "A success wherever the pool holds one.", "bound"),
 )
 METHODS = {method.name: method for method in _LISTED}

@@ -14,7 +14,7 @@ class RunStudy:
     """Collect, predict, fit, decide, measure and report. Run again to resume."""
 
     study: Annotated[str, Positional, arg(metavar="STUDY")] = "pusht"
-    """Which: pusht, reacher, granular, shapes, appearance, controls, or all of them."""
+    """Which: pusht, reacher, granular, shapes, appearance, controls, control, or all of them."""
     preset: str = "quick"
     """quick (minutes), paper (the published population sizes) or large (narrow intervals); of
     pusht also frozen (paper without plasticity and fine-tuning, which need a GPU)."""

@@ -29,7 +29,7 @@ class Row:
     start: int  # its place in the bank
     identity: str  # first 16 hex digits of the start's identity
     eligible: bool  # by the written rule: the start is one on which a decision matters
-    chosen: int  # candidate ID
+    chosen: int  # candidate ID; of an episode the controls until success, -1 without it
     success: bool
     cost: float  # task cost; success is cost < 1
     opened: bool  # the gate was open; the choice may still be the base's

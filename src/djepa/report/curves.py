@@ -128,8 +128,9 @@ def threshold_curve(
     thresholds: npt.ArrayLike,
     curves: Mapping[str, npt.ArrayLike],
     marks: Mapping[str, float],
+    axis: str = "Chamfer threshold, table units",
 ) -> list[Path]:
-    """(T,) rising Chamfer thresholds, method -> (T,) success shares, name -> marked threshold."""
+    """(T,) rising thresholds, method -> (T,) success shares, name -> marked threshold."""
     at = np.asarray(thresholds, float)
     styles, shares = looks(curves), {name: np.asarray(of, float) for name, of in curves.items()}
     if at.ndim != 1 or len(at) < 2 or not (np.diff(at) > 0).all():
@@ -148,7 +149,7 @@ def threshold_curve(
         pad = 0.02 * (high - low)
         axes.set(xlim=(low - pad, high + pad), ylim=(-2, 102), yticks=range(0, 101, 25))
         axes.locator_params(axis="x", nbins=8, steps=[1, 2, 5, 10])
-        axes.set(xlabel="Chamfer threshold, table units", ylabel="success, %")
+        axes.set(xlabel=axis, ylabel="success, %")
         _mark(axes, marks)
         legend_beneath(figure, axes, 2)
         return save(figure, stem, ("method", "threshold", "share"), rows)

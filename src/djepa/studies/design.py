@@ -15,6 +15,7 @@ from djepa.align.methods import Population
 from djepa.align.registry import slug
 from djepa.align.suite import Recipe
 from djepa.bank.read import Bank
+from djepa.evaluate.rows import Row
 from djepa.evaluate.verdict import Comparison
 from djepa.evidence.evidence import Evidence
 from djepa.report.tables import Table
@@ -144,6 +145,8 @@ class Design:
     realised: str = ""  # geometry whose executed latents choose, as a bound
     prepare: Callable[["Study", str, Say], None] | None = None  # more evidence of a group
     extra: Callable[["Study", str, Say], Mapping[str, Alignment]] | None = None  # more fits
+    decide: Callable[["Study", Case, Say], list[Row]] | None = None  # rows of a case, if no bank
+    declared: tuple[Comparison, ...] = ()  # the primary comparisons, if not those below
     shipped: Path | None = None  # fitted methods that come with the package, by group
     here: Mapping[str, AlignConfig] = field(default_factory=dict)  # fitted beside shipped ones
     ours: str = "D-JEPA"
@@ -162,6 +165,8 @@ class Design:
         control; D-JEPA as published with the scores it starts from; adapted predictors with the
         geometry that they were.
         """
+        if self.declared:
+            return self.declared
         single = [name for name in self.natives if name.startswith("native")]
         ours = [Comparison.of(self.ours, *of) for of in (single, [self.fusion], [self.control])]
         adapted = [Comparison.of(name, self.primary[0]) for name in self.adapted]

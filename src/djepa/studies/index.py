@@ -25,6 +25,7 @@ STUDIES = {  # name -> module; the design has its name in capitals
     "shapes": "shifts",
     "appearance": "shifts",
     "controls": "controls",
+    "control": "closed_loop",
 }
 
 
@@ -57,6 +58,8 @@ def across_studies(found: Mapping[str, Results]) -> Table:
     lines = []
     for name, results in found.items():
         d, rows = results.design, results.rows
+        if d.decide is not None:
+            continue  # episodes are not decisions: its own page has them
         for unit, cases in d.units().items():
             some = {case: rows[case] for case in cases if case in rows}
             solved = [successes(of) for of in some.values()]

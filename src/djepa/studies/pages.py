@@ -96,7 +96,7 @@ def write_report(results: Results) -> None:
     rules = ", ".join(dict.fromkeys(of[0].rule for of in rows.values()))
     page = Page(
         title=design.title,
-        subtitle=f"Study {design.name}, preset {about['preset']}. Every candidate was executed.",
+        subtitle=f"Study {design.name}, preset {about['preset']}. {_executed(results)}",
         headlines=tuple(_headlines(results)),
         sections=(Section("The question", design.question), *_sections(results)),
         inspector=list(results.measured("inspector").values()) or None,
@@ -104,6 +104,12 @@ def write_report(results: Results) -> None:
         f"Banks: {banks}. Success rule: {rules}.",
     )
     write_page(results.folder / "report.html", page)
+
+
+def _executed(results: Results) -> str:
+    if results.design.decide is None:
+        return "Every candidate was executed."
+    return "Every episode was executed, all planners on the same starts and goals."
 
 
 def _sections(results: Results) -> Iterator[Section]:

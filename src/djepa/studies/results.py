@@ -128,6 +128,8 @@ def success_tables(results: Results) -> list[Table]:
     tables = [
         success_table(seen, results.methods, results.paper(), name, on) for name, on, seen in kinds
     ]
+    if d.decide is not None:  # a cost of a whole episode is no cost of a choice
+        return tables
     return [*tables, cost_table(once, results.methods, unit, factor, results.paper("cost"))]
 
 
@@ -170,7 +172,7 @@ def verdict(results: Results) -> list[str]:
             parts.append(f"{name} {'; it '.join(own)}.")
         if not parts:
             continue
-        if len(cases) == 1:
+        if len(cases) == 1 and d.decide is None:
             parts.append(_closed(results.rows[cases[0]], d.ours, d.primary[0]))
         about = f" ({d.pools[unit]})" if unit in d.pools else ""
         lines.append(f"**{unit}**{about}: " + " ".join(parts))

@@ -26,7 +26,14 @@ from djepa.errors import DjepaError
 from djepa.files import naming, write_atomically
 
 CLAIM = "study.json"
-ELSEWHERE = ("banks", "fits", "tables", "figures", "films")  # with manifests, or made anew
+ELSEWHERE = (
+    "banks",
+    "fits",
+    "tables",
+    "figures",
+    "films",
+    "episodes",
+)  # with manifests, or made anew
 STUDY = Kind("study", "djepa-study", 1, again="Remove it, and it is made again.")
 Say = Callable[[str], None]
 

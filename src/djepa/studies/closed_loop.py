@@ -1,0 +1,163 @@
+"""The control study: does alignment finish more episodes than the best model's own search?
+
+Every planner plans the same frozen episodes with the same number of model evaluations a decision.
+What is aligned is fitted on pools that a search under the same model leaves, as in the PushT study.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from djepa.align.presets import FOUR, PAIR, SUITE
+from djepa.align.registry import slug
+from djepa.align.suite import MIXTURES, Recipe
+from djepa.bank.read import Bank
+from djepa.control.episodes import MODERATE, STRICT, EpisodeConfig
+from djepa.control.loop import control
+from djepa.control.planners import Planner, PlannerConfig
+from djepa.control.results import Episodes
+from djepa.evaluate.rows import Row
+from djepa.evaluate.verdict import Comparison
+from djepa.evidence.evidence import Evidence
+from djepa.models.planner_pool import PLANNER, CEMProposer
+from djepa.pools.cem import CEM
+from djepa.rollout.execute import CollectConfig
+from djepa.studies.design import ROLES, Case, Design, Place, Sizes
+from djepa.studies.measures.episodes import FLOOR, episode_films, expense
+from djepa.studies.stages import Say
+from djepa.studies.study import Study
+
+SEARCHED = "tdjepa"  # the model under whose cost alignment, iCEM and MPPI search
+GROUP = "planner"
+GOALS = {"goal-25": 25, "goal-50": 50}
+OURS, SAME = "aligned", f"cem {SEARCHED}"
+SEARCH: Mapping[str, dict[str, Any]] = {  # preset -> how a decision is found
+    "quick": {"evaluations": 256, "samples": 32, "elites": 4},
+    "paper": {"evaluations": 512, "samples": 64, "elites": 8},
+}
+FEW = (SAME, "cem jepawm", OURS, "aligned-cem")  # planners of the quick preset
+ALIGNMENTS = {"aligned": "D-JEPA", "aligned-cem": "D-JEPA", "aligned-mppi": "log costs"}
+SHIPPED = Path(__file__).parent.parent / "suites" / "pusht"
+
+
+def planners() -> dict[str, dict[str, Any]]:
+    """Method -> its settings, beside those of the preset."""
+    found: dict[str, dict[str, Any]] = {
+        f"cem {name}": {"planner": "native-cem", "geometry": name} for name in FOUR
+    }
+    for name in ("icem", "mppi", *ALIGNMENTS):
+        found[name] = {"planner": name, "geometry": SEARCHED}
+    return found
+
+
+def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
+    """Fitting starts have pools; confirmation cases are lists of episodes, judged by two rules."""
+    if role in ROLES[:2] and not sizes.shipped:
+        part = (0, sizes.fit) if role == "fit" else (sizes.fit, sizes.fit + sizes.calibration)
+        bank = CollectConfig(
+            profile=PLANNER,
+            split="control-fit",
+            starts=sizes.fit + sizes.calibration,
+            seed=place.seed,
+            block=16 if place.device == "cpu" else 64,
+        )
+        search = CEM(64, 8, 8, 63)
+        make = lambda device: CEMProposer(SEARCHED, search, device=device)  # noqa: E731
+        return [Case(GROUP, bank, group=GROUP, part=part, proposer=make)]
+    if role != "confirmation":
+        return []
+    goals = list(GOALS) if sizes.confirmation >= 64 or not sizes.shipped else list(GOALS)[:1]
+    found = []
+    for name in goals:
+        starts = _episodes(GOALS[name], sizes.confirmation, place).starts()
+        found += [
+            Case(name if rule == MODERATE else f"{name}-{rule}", starts, group=GROUP, rule=rule)
+            for rule in (MODERATE, STRICT)
+        ]
+    return found
+
+
+def _episodes(goal: int, episodes: int, place: Place) -> EpisodeConfig:
+    block = 4 if place.device == "cpu" else 128
+    budget = 50 if goal <= 25 else 100
+    return EpisodeConfig(episodes=episodes, goal=goal, budget=budget, seed=place.seed, block=block)
+
+
+def found_episodes(study: Study, case: Case) -> dict[str, Episodes]:
+    """Method -> episodes of a case that are on disk."""
+    folder = study.out / "episodes" / case.name.removesuffix(f"-{STRICT}")
+    names = [name for name in planners() if (folder / slug(name) / "manifest.json").exists()]
+    return {name: Episodes(folder / slug(name)) for name in names}
+
+
+def _decide(study: Study, case: Case, say: Say) -> list[Row]:
+    """Run every planner on the episodes of a case; both rules judge the same episodes."""
+    config = _episodes(case.bank.horizon, case.bank.starts, study.place)
+    few = FEW if study.preset == "quick" else tuple(planners())
+    search = SEARCH.get(study.preset, {"evaluations": 64, "samples": 8, "elites": 2})
+    for name, settings in planners().items():
+        if name not in few:
+            continue
+        own = study.place.fits(case.group) / slug(ALIGNMENTS.get(name, ""))
+        fitted = str(own) if name in ALIGNMENTS else ""
+        planner = Planner(
+            PlannerConfig(**settings, **search, alignment=fitted), config.world, study.place.device
+        )
+        folder = study.out / "episodes" / case.name.removesuffix(f"-{STRICT}") / slug(name)
+        say(f"  {name}: {config.episodes} episodes, goals {config.goal} controls away")
+        control(folder, config, planner, study.place.engine)
+    episodes = found_episodes(study, case)
+    rows = [row for name, of in episodes.items() for row in of.rows(name, case.name, case.rule)]
+    first = next(iter(episodes.values()))
+    return rows + first.rows(FLOOR, case.name, case.rule, floor=True)
+
+
+def _evidence(bank: Bank, look: str) -> Evidence:
+    return Evidence.from_bank(bank, FOUR, PAIR)
+
+
+CONTROL = Design(
+    name="control",
+    title="Does alignment finish more episodes?",
+    question=(
+        "In the other studies a method chooses once among executed candidates. Here it "
+        "**controls**: it searches, executes five controls, looks again, until the goal is reached "
+        "or the budget is spent. All planners plan the same episodes, from the same starts to the "
+        "same goals, and make equally many model evaluations a decision.",
+        "An episode is solved if the task's rule holds after some control (**moderate**), or if it "
+        "holds with half the tolerances (**strict**). Goals are 25 or 50 controls of a hidden "
+        "reference away; the budget is twice that.",
+        "D-JEPA searches as CEM does, and either chooses among the final population (**aligned "
+        "choice**), or scores every population (**aligned search**), or weighs candidates by the "
+        "likelihood mixture of log costs (**MPPI**). The primary comparison is aligned choice "
+        "with the CEM of whichever single model solves most of the same episodes.",
+    ),
+    weights=FOUR,
+    sizes={
+        "quick": Sizes(0, 0, 16, shipped=True),
+        "paper": Sizes(448, 64, 512),
+    },
+    cases=_cases,
+    evidence=_evidence,
+    recipe=Recipe(
+        {name: MIXTURES[name] for name in ("fusion, four",)},
+        {name: SUITE[name] for name in ("D-JEPA", "log costs")},
+    ),
+    natives={f"cem {name}": name for name in FOUR},
+    density=(),
+    fusion=SAME,
+    control="icem",
+    against=("cem lewm", "cem jepawm", "cem dinowm", "icem", "mppi", FLOOR),
+    measures=(
+        expense(found_episodes),
+        episode_films(found_episodes, (SAME, OURS), tuple(GOALS)),
+    ),
+    decide=_decide,
+    declared=(
+        Comparison.of(OURS, *(f"cem {name}" for name in FOUR)),
+        Comparison.of("aligned-cem", *(f"cem {name}" for name in FOUR)),
+        Comparison.of("aligned-mppi", *(f"cem {name}" for name in FOUR)),
+    ),
+    shipped=SHIPPED,
+    ours=OURS,
+)
