@@ -13,7 +13,10 @@ from tools.docs.fill import MARK, ROOT, changed, filled, pages
 from djepa.models.weights import SHIPPED, load_geometry, read_card, shipped, weights_hash
 from djepa.studies.index import STUDIES, get_design
 
-PRESETS = {"controls": ("quick",)}  # which were run, where not paper and large
+PRESETS: dict[str, tuple[str, ...]] = {  # which were run, where not paper and large
+    "controls": ("quick",),
+    "control": (),
+}
 
 
 def test_pages_are_what_the_generator_writes() -> None:

@@ -63,11 +63,11 @@ class Execution:
     """Where the work is done. None of it changes an episode, but a GPU rounds differently."""
 
     block: int = 0
-    """Episodes per file, the unit of work; on a GPU also planned together. 0: 4, on a GPU 64."""
+    """Episodes per file, the unit of work. 0: 4, on a GPU 64."""
     engine: str = "local"
     """local (processes on this machine) or ray."""
     workers: int = 0
-    """Processes; 0 takes every core."""
+    """Processes; 0 takes every core, on a GPU one."""
     address: str = ""
     """Ray cluster to join; without it RAY_ADDRESS, or a local one that ends with the command."""
     device: str = "cpu"

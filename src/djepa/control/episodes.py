@@ -54,11 +54,12 @@ class EpisodeConfig:
         for name, value in own.items():
             object.__setattr__(self, name, getattr(self, name) or value)
         check_int("episodes", self.episodes, 1)
-        if self.replan % task.stride:
-            raise DjepaError(
-                f"replan must be a multiple of {task.stride} controls, which lie between two "
-                f"frames of {self.world}, got {self.replan}."
-            )
+        for name in ("goal", "replan"):
+            if getattr(self, name) % task.stride:
+                raise DjepaError(
+                    f"The {name} must be a multiple of {task.stride} controls, which lie between "
+                    f"two frames of {self.world}, got {getattr(self, name)}."
+                )
         if self.budget % self.replan:
             raise DjepaError(
                 f"The budget must be a multiple of replan ({self.replan} controls), "
@@ -73,7 +74,7 @@ class EpisodeConfig:
             self.shape,
             self.rule,
             profile=PLANNER,
-            split=self.split,
+            split=f"{self.split}-{self.goal}",
             starts=self.episodes,
             seed=self.seed,
             horizon=self.goal,
@@ -106,6 +107,10 @@ class Episode:
         self.cost = [float(world.judge(start.goal, start.state)[1])]
         self.stride = config.starts().task.stride
         self.frames = list(start.context)  # a stride apart
+
+    def afresh(self) -> "Episode":
+        """The same episode from its start."""
+        return Episode(self.number, self.start, self.config.starts().make_world(), self.config)
 
     @property
     def done(self) -> bool:

@@ -69,8 +69,9 @@ def control(
     engine: Engine,
     report: Report = lambda done, total: None,
 ) -> Path:
-    """Run all episodes into a folder, or finish what is there. Planning goes on in the workers of
-    the engine; on a GPU in this process, a block of episodes at a time.
+    """Run all episodes into a folder, or finish what is there, in the workers of the engine.
+
+    On a GPU by default in this process alone; several workers share the GPU if they are asked for.
     """
     here, count = versions(config.world), config.starts().blocks
     about = {"config": asdict(config), "planner": planner.settings, "versions": here}
@@ -83,7 +84,8 @@ def control(
             return Path(path)
         report(sum(map(len, done.values())), config.episodes)
         items = ((b, Work(config, planner, b, here)) for b in range(count) if b not in done)
-        workers = engine if planner.device == "cpu" else LocalEngine(1)
+        shared = planner.device == "cpu" or getattr(engine, "workers", 0) > 1
+        workers = engine if shared else LocalEngine(1)
         for block, (names, arrays) in workers.map(run_block, items):
             file = f"episodes/{block:06d}.safetensors"
             writer.write({file: encode(arrays)}, {"block": block, "names": names})
@@ -106,17 +108,19 @@ def run_block(work: Work) -> tuple[list[str], Arrays]:
             f"This worker has {here}, the driver {work.versions}. "
             "Install the same versions on every machine."
         )
-    floor = _drive(work, Planner(PlannerConfig(RANDOM), work.config.world))
-    planned = floor if work.planner.config.planner == RANDOM else _drive(work, work.planner)
+    drawn = draw_episodes(work.config, work.block)
+    floor = _drive(drawn, Planner(PlannerConfig(RANDOM), work.config.world))
+    again = work.planner.config.planner == RANDOM
+    planned = floor if again else _drive([e.afresh() for e in drawn], work.planner)
     names = [episode.name for episode, _ in planned]
     return names, {**_arrays(work, planned), "floor_cost": _costs(work.config, floor)}
 
 
-def _drive(work: Work, planner: Planner) -> list[tuple[Episode, list[Decision]]]:
-    """All episodes of a block to their ends; what each decided."""
-    config = work.config
+def _drive(episodes: list[Episode], planner: Planner) -> list[tuple[Episode, list[Decision]]]:
+    """All episodes to their ends; what each decided."""
+    config = episodes[0].config
     world = config.starts().make_world()
-    found = [(episode, list[Decision]()) for episode in draw_episodes(config, work.block)]
+    found = [(episode, list[Decision]()) for episode in episodes]
     for turn in range(config.rounds):
         left = [(episode, before) for episode, before in found if not episode.done]
         if not left:
@@ -125,7 +129,7 @@ def _drive(work: Work, planner: Planner) -> list[tuple[Episode, list[Decision]]]
         horizon = planner.ahead(turn * config.replan, config.replan)
         plans = [_left(before, config.replan, horizon) for _, before in left]
         now = [episode.now() for episode, _ in left]
-        chosen = planner.decide(config.scene, now, seeds, plans, horizon, config.block)
+        chosen = planner.decide(config.scene, now, seeds, plans, horizon)
         for (episode, before), decision in zip(left, chosen, strict=True):
             episode.execute(world, decision.controls[: config.replan])
             before.append(decision)

@@ -14,7 +14,7 @@ geometry. There is no place for an outcome in here.
 Legend: N episodes, K candidates, H controls of a candidate, A action width, M geometries.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -33,6 +33,8 @@ from djepa.errors import DjepaError, check_name
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.logs import LogMixture
 from djepa.models.planner_pool import arithmetic_here, loaded, predictor
+from djepa.models.precision import arithmetic
+from djepa.models.predict import encode_states
 from djepa.models.protocol import STRIDE
 from djepa.models.weights import geometry_name, shipped, weights_hash
 from djepa.pools.cem import CEM, Run, Variant
@@ -47,6 +49,7 @@ ALIGNED = ("aligned", "aligned-cem", "aligned-mppi")
 PLANNERS = (RANDOM, "native-cem", "icem", "mppi", *ALIGNED)
 SUITE = Path(__file__).parents[1] / "suites" / "pusht" / "planner"
 SHIPPED = {"aligned-mppi": "log-costs"}  # alignment of the package; the others take d-jepa
+TOGETHER = 32  # episodes of a batch on a GPU
 TINY = 1e-30  # costs below count as this before the logarithm
 
 
@@ -132,7 +135,7 @@ class Planner:
     def ahead(self, executed: int, replan: int) -> int:
         """Controls of a candidate after so many were executed.
 
-        A candidate is judged by where it ends. If that moment moves on with every decision, nothing
+        The cost of a candidate is that of where it ends. If that moment moves on with every decision, nothing
         ever makes the planner arrive; so it stays, until it is reached.
         """
         left = self.horizon - executed % self.horizon
@@ -145,15 +148,14 @@ class Planner:
         seeds: list[int],
         plans: Sequence[Array | None],
         horizon: int,
-        batch: int,
     ) -> list[Decision]:
         """One decision per episode, of candidates of `horizon` controls.
 
         `plans` (H, A) are what is left of the latest ones.
 
         How floats add up depends on the shape of a batch and on the threads that share it. So on a
-        CPU every episode is planned alone, by one thread, and on another device always `batch` of
-        them, the missing ones filled in: neither the others nor their number change a bit.
+        CPU every episode is planned alone, by one thread, and on a GPU always 32 together, those
+        that are missing filled in: neither the others nor their number change a bit.
         """
         if self.config.planner == RANDOM:
             return [self._random(seed) for seed in seeds]
@@ -163,9 +165,10 @@ class Planner:
                 "not agree to the last bit. Use machines of one kind."
             )
         alone, found = self.device == "cpu", list[Decision]()
-        step = 1 if alone else batch
+        step = 1 if alone else TOGETHER
         begin = plans if self.config.warm else [None] * len(plans)
-        with one_thread() if alone else nullcontext(), torch.inference_mode():
+        exact = arithmetic(torch.device(self.device), "float32")
+        with one_thread() if alone else nullcontext(), torch.inference_mode(), exact:
             for i in range(0, len(now), step):
                 part = [*range(i, min(i + step, len(now)))]
                 rows = part + [i] * (step - len(part))  # filled up with copies of the first
@@ -183,8 +186,10 @@ class Planner:
     ) -> list[Decision]:
         kind, device = self.config.planner, self.device
         names = self._known().config.geometries if kind in ALIGNED else (self.search,)
-        sees = {name: predictor(self._model(name), scene, now, device)
-                for name in dict.fromkeys((*names, self.search))}  # fmt: skip
+        sees = {
+            name: predictor(self._model(name), scene, now, device, self._encoder(name, scene))
+            for name in dict.fromkeys((*names, self.search))
+        }
 
         def native(actions: Array) -> Array:
             return np.asarray(sees[self.search](actions).cost.cpu().numpy())
@@ -300,6 +305,18 @@ class Planner:
             )
         return str(SUITE / SHIPPED.get(self.config.planner, "d-jepa"))
 
+    def _encoder(self, name: str, scene: Scene) -> Callable[[Array], Tensor] | None:
+        """On a CPU every frame is encoded once, alone: most were seen in the decision before."""
+        if self.device != "cpu":
+            return None
+
+        def encode(states: Array) -> Tensor:
+            flat = states.reshape(-1, states.shape[-1])
+            found = [_latent(*self.weights[name], scene, state.tobytes()) for state in flat]
+            return torch.stack(found).view(*states.shape[:-1], -1)
+
+        return encode
+
     def _model(self, name: str) -> Any:
         return loaded(*self.weights[name], self.device)
 
@@ -339,6 +356,13 @@ def _matching(name: str, of: str, world: str) -> tuple[str, str]:
         f"The alignment was fitted with weights {of[:12]} of {name}, and none of those that go by "
         "name have this hash (djepa weights lists them; DJEPA_WEIGHTS adds folders). Fit again."
     )
+
+
+@lru_cache(maxsize=1024)
+def _latent(where: str, of: str, scene: Scene, state: bytes) -> Tensor:
+    """(D,) the latent of one state."""
+    given = torch.frombuffer(bytearray(state), dtype=torch.float64)
+    return encode_states(loaded(where, of), scene, given[None])[0]
 
 
 @lru_cache(maxsize=8)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from djepa.errors import DjepaError
 from djepa.models.fast import Predicted
@@ -186,13 +187,21 @@ def _fields(kind: type[Any], source: Mapping[str, Any]) -> Any:
 
 @torch.inference_mode()
 def predictor(
-    geometry: Geometry, scene: Scene, starts: list[Start], device: str | torch.device = "cpu"
+    geometry: Geometry,
+    scene: Scene,
+    starts: list[Start],
+    device: str | torch.device = "cpu",
+    encode: Callable[[Any], Tensor] | None = None,
 ) -> Callable[[Any], Predicted]:
-    """What a geometry predicts of (N, S, H, A) float32 candidates of several starts; contexts and
-    goals are encoded once.
+    """What a geometry predicts of (N, S, H, A) float32 candidates of several starts.
+
+    Contexts and goals are encoded once; by `encode`, (N, 4, S) states -> (N, 4, D), if given.
     """
     states = np.stack([np.concatenate([s.context, s.goal[None]]) for s in starts])
-    z = encode_states(geometry, scene, torch.from_numpy(states).to(device))  # (N, 4, D)
+    if encode is None:
+        z = encode_states(geometry, scene, torch.from_numpy(states).to(device))  # (N, 4, D)
+    else:
+        z = encode(states)
     history = torch.from_numpy(np.stack([s.history for s in starts])).to(device)
     context, goal = z[:, :CONTEXT], z[:, CONTEXT]
 

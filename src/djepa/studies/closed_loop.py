@@ -33,7 +33,8 @@ GOALS = {"goal-25": 25, "goal-50": 50}
 OURS, SAME = "aligned", f"cem {SEARCHED}"
 SEARCH: Mapping[str, dict[str, Any]] = {  # preset -> how a decision is found
     "quick": {"evaluations": 256, "samples": 32, "elites": 4},
-    "paper": {"evaluations": 512, "samples": 64, "elites": 8},
+    "paper": (FULL := {"evaluations": 512, "samples": 64, "elites": 8}),
+    "large": FULL,
 }
 FEW = (SAME, "cem jepawm", OURS, "aligned-cem")  # planners of the quick preset
 ALIGNMENTS = {"aligned": "D-JEPA", "aligned-cem": "D-JEPA", "aligned-mppi": "log costs"}
@@ -66,10 +67,9 @@ def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
         return [Case(GROUP, bank, group=GROUP, part=part, proposer=make)]
     if role != "confirmation":
         return []
-    goals = list(GOALS) if sizes.confirmation >= 64 or not sizes.shipped else list(GOALS)[:1]
     found = []
-    for name in goals:
-        starts = _episodes(GOALS[name], sizes.confirmation, place).starts()
+    for name, goal in GOALS.items():
+        starts = _episodes(goal, sizes.confirmation, place).starts()
         found += [
             Case(name if rule == MODERATE else f"{name}-{rule}", starts, group=GROUP, rule=rule)
             for rule in (MODERATE, STRICT)
@@ -78,9 +78,8 @@ def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
 
 
 def _episodes(goal: int, episodes: int, place: Place) -> EpisodeConfig:
-    block = 4 if place.device == "cpu" else 128
-    budget = 50 if goal <= 25 else 100
-    return EpisodeConfig(episodes=episodes, goal=goal, budget=budget, seed=place.seed, block=block)
+    block = 4 if place.device == "cpu" else 64
+    return EpisodeConfig(episodes=episodes, goal=goal, seed=place.seed, block=block)
 
 
 def found_episodes(study: Study, case: Case) -> dict[str, Episodes]:
@@ -136,6 +135,7 @@ CONTROL = Design(
     sizes={
         "quick": Sizes(0, 0, 16, shipped=True),
         "paper": Sizes(448, 64, 512),
+        "large": Sizes(448, 64, 1024),
     },
     cases=_cases,
     evidence=_evidence,
