@@ -76,4 +76,7 @@ def test_every_command_runs(small: Path) -> None:
     assert len(json.loads(Path("decisions.json").read_text())["decisions"]) == 3
     run("export", "alignment", "--geometry", *weights, "--out", "planner")
     run("bench", "geometry", "--geometry", *weights, "--starts", 1, "--candidates", 2, "--many", 2)
+    search = ("--planner", "native-cem", "--geometry", "weights/tdjepa", "--evaluations", 8)
+    few = ("--samples", 4, "--elites", 2, "--episodes", 1, "--budget", 5, "--workers", 1)
+    assert "moderate" in run("control", "push", *search, *few, "--out", "closed")
     assert ran == set(NAMES) - ELSEWHERE

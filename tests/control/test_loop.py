@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from commands import djepa
-from djepa.control import planners
+from djepa.control import parts, planners
 from djepa.control.episodes import EpisodeConfig
 from djepa.control.loop import Work, control, run_block
 from djepa.control.planners import PLANNERS, Planner, PlannerConfig
@@ -159,7 +159,7 @@ def test_candidates_end_when_the_first_would_have(models: Path) -> None:
 
 def test_planners_see_no_outcome() -> None:
     """Neither the world's cost nor its rule is at hand where decisions are made."""
-    source = inspect.getsource(planners)
+    source = inspect.getsource(planners) + inspect.getsource(parts)
     assert "judge" not in source
     assert "Outcomes" not in source
     assert "execute(" not in source

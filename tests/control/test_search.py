@@ -1,5 +1,6 @@
 """Variants of the search: iCEM, MPPI, and scores that compare within one population alone."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def test_the_best_are_carried_along() -> None:
         return bowl(actions)
 
     run(noting, Variant(carry=2))
-    for before, after in zip(populations, populations[1:], strict=False):
+    for before, after in pairwise(populations):
         best = np.argsort(bowl(before), axis=1)[:, :2]
         assert np.array_equal(after[:, :2], np.take_along_axis(before, best[..., None, None], 1))
 
