@@ -10,7 +10,7 @@ from typing import Any
 
 from djepa.align.presets import FOUR, PAIR, SUITE
 from djepa.align.registry import slug
-from djepa.align.suite import MIXTURES, Recipe
+from djepa.align.suite import Recipe
 from djepa.bank.read import Bank
 from djepa.control.episodes import MODERATE, STRICT, EpisodeConfig
 from djepa.control.loop import control
@@ -139,10 +139,7 @@ CONTROL = Design(
     },
     cases=_cases,
     evidence=_evidence,
-    recipe=Recipe(
-        {name: MIXTURES[name] for name in ("fusion, four",)},
-        {name: SUITE[name] for name in ("D-JEPA", "log costs")},
-    ),
+    recipe=Recipe({}, {name: SUITE[name] for name in ("D-JEPA", "log costs")}),
     natives={f"cem {name}": name for name in FOUR},
     density=(),
     fusion=SAME,
