@@ -220,6 +220,11 @@ _LISTED = (
         "D-JEPA, aligned choice",
         "Closed loop: CEM under one model; D-JEPA chooses among its final population.",
     ),
+    _ours(
+        "aligned-2",
+        "D-JEPA, aligned choice, second round",
+        "Closed loop: as aligned choice, fitted also at states to which the first round led.",
+    ),
     _ours("aligned-cem", "D-JEPA, aligned search", "Closed loop: D-JEPA scores every population."),
     _ours(
         "aligned-mppi",

@@ -139,20 +139,23 @@ class Sight:
         return np.asarray(self.decide(actions, ids).final.cpu().numpy())
 
     def decide(self, actions: Array, ids: Array) -> Decision:
-        """The alignment's decision; latents in float16, as banks store them."""
+        """The alignment's decision."""
+        return self.parts.known.decide(self.evidence(actions, ids))
+
+    def evidence(self, actions: Array, ids: Array) -> Evidence:
+        """What the alignment reads; latents in float16, as banks store them."""
         known, costs, ends, goals = self.parts.known, {}, {}, {}
         for name in self.parts.aligned:
             costs[name], futures, goal = self._sees[name](actions)
             if name in known.config.latents:
                 ends[name], goals[name] = futures[:, :, -1].half(), goal.half()
-        evidence = Evidence.from_arrays(
+        return Evidence.from_arrays(
             start_ids=range(len(actions)),
             candidate_ids=torch.from_numpy(ids).to(self.parts.device),
             costs=costs,
             latents=ends,
             goals=goals,
         )
-        return known.decide(evidence)
 
 
 def shipped_alignment(world: str, name: str) -> str:

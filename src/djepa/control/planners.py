@@ -17,6 +17,7 @@ Legend: N episodes, H controls of a candidate, A action width.
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,6 +42,7 @@ ALIGNED = {"aligned": "d-jepa", "aligned-cem": "d-jepa", "aligned-mppi": "log-co
 """Planners that need an alignment -> the package's own."""
 INSIDE = ("aligned-cem", "aligned-mppi")  # all geometries cost every population
 PLANNERS = (RANDOM, "native-cem", "icem", "mppi", *ALIGNED)
+COST, ENDS, GOAL = "cost of ", "ends of ", "goal of "  # names of stored evidence
 TOGETHER = 32  # episodes of a batch on a GPU
 
 
@@ -172,29 +174,70 @@ class Planner:
                 f"This worker computes with {here}, the driver with {there}: they do "
                 "not agree to the last bit. Use machines of one kind."
             )
-        alone, found = self.device == "cpu", list[Decision]()
-        step, begin = 1 if alone else TOGETHER, plans if self.config.warm else [None] * len(plans)
-        exact = arithmetic(torch.device(self.device), "float32")
+        begin = plans if self.config.warm else [None] * len(plans)
+        return self._batched(scene, now, seeds, begin, partial(self._plan, horizon))
+
+    def pools(
+        self, scene: Scene, now: list[Start], seeds: list[int], horizon: int
+    ) -> list[tuple[Array, dict[str, Array]]]:
+        """What the search of `aligned` leaves for every episode: (K, H, A) candidates, and their
+        IDs, costs and last latents by name.
+        """
+        begin = [None] * len(now)
+        return self._batched(scene, now, seeds, begin, partial(self._pools, horizon))
+
+    def _batched(
+        self,
+        scene: Scene,
+        now: list[Start],
+        seeds: list[int],
+        plans: Sequence[Array | None],
+        work: Callable[[Sight, list[int], list[Array | None]], list[Any]],
+    ) -> list[Any]:
+        alone, found = self.device == "cpu", list[Any]()
+        step, exact = 1 if alone else TOGETHER, arithmetic(torch.device(self.device), "float32")
         with one_thread() if alone else nullcontext(), torch.inference_mode(), exact:
             for i in range(0, len(now), step):
                 part = range(i, min(i + step, len(now)))
                 rows = [*part, *[i] * (step - len(part))]
                 sight = Sight(self.parts, scene, [now[row] for row in rows])
-                given = [seeds[row] for row in rows], [begin[row] for row in rows]
-                found += self._plan(sight, horizon, *given)[: len(part)]
+                given = [seeds[row] for row in rows], [plans[row] for row in rows]
+                found += work(sight, *given)[: len(part)]
         return found
 
+    def _search(
+        self,
+        horizon: int,
+        seeds: list[int],
+        plans: list[Array | None],
+        cost: Callable[[Array], Array],
+        **variant: Any,
+    ) -> list[Run]:
+        model = self.parts.model(self.parts.searched)
+        first = self.config.spread * model.action_std.double().cpu().numpy()  # (A,)
+        how = Variant(limit=self.limit, **variant)
+        return self.cem.run(cost, horizon, first, seeds, plans, how)
+
+    def _pools(
+        self, horizon: int, sight: Sight, seeds: list[int], plans: list[Array | None]
+    ) -> list[tuple[Array, dict[str, Array]]]:
+        runs = self._search(horizon, seeds, plans, sight.native)
+        pools = [run.pool() for run in runs]
+        e = sight.evidence(np.stack([p.actions for p in pools]), np.stack([p.ids for p in pools]))
+        of = {"ids": e.ids} | {COST + n: e.cost(n) for n in e.names}
+        of |= {ENDS + n: x for n, x in e.latents.items()}
+        of |= {GOAL + n: x for n, x in e.goals.items()}
+        stored = {name: x.cpu().numpy() for name, x in of.items()}
+        return [
+            (p.actions, {name: x[i] for name, x in stored.items()}) for i, p in enumerate(pools)
+        ]
+
     def _plan(
-        self, sight: Sight, horizon: int, seeds: list[int], plans: list[Array | None]
+        self, horizon: int, sight: Sight, seeds: list[int], plans: list[Array | None]
     ) -> list[Decision]:
         """Search and choose, as the planner does it."""
         c, parts = self.config, self.parts
-        first = c.spread * parts.model(parts.searched).action_std.double().cpu().numpy()  # (A,)
-
-        def search(cost: Callable[[Array], Array], **variant: Any) -> list[Run]:
-            how = Variant(limit=self.limit, **variant)
-            return self.cem.run(cost, horizon, first, seeds, plans, how)
-
+        search = partial(self._search, horizon, seeds, plans)
         match c.planner:
             case "icem":
                 carry = max(1, c.elites // 2)

@@ -66,7 +66,7 @@ def inspect(
     for n, row in enumerate(at.tolist()):
         start = _start(bank, row, sketch, look)
         order = np.argsort(ids[n].numpy())
-        start["costs"] = [_numbers(cost[n, order]) for cost in picked.values()]
+        start["costs"] = [numbers(cost[n, order]) for cost in picked.values()]
         start["methods"] = [view.start(n, order) for view in views.values()]
         starts.append(start)
     return {
@@ -105,13 +105,13 @@ def _start(bank: Bank, row: int, sketch: Sketch, look: str) -> dict[str, Any]:
     return {
         "start": int(known.start_ids[row]),
         "identity": bytes(known.identities[row]).hex()[:16],
-        "context": [_picture(frame) for frame in frames[:-1]],
-        "goal": _picture(frames[-1]),
+        "context": [picture(frame) for frame in frames[:-1]],
+        "goal": picture(frames[-1]),
         "aim": aim.tolist(),
         "ids": known.candidate_ids[row, order].tolist(),
         "origin": _origins(bank, row, order),
         "success": [int(w) if r else None for w, r in zip(won, ran, strict=True)],
-        "task": [t if r else None for t, r in zip(_numbers(cost), ran, strict=True)],
+        "task": [t if r else None for t, r in zip(numbers(cost), ran, strict=True)],
         "states": [path if r else None for path, r in zip(drawn.tolist(), ran, strict=True)],
     }
 
@@ -133,14 +133,14 @@ def _frames(bank: Bank, states: Array, look: str) -> Array:
     return np.asarray(bank.scene(look).observe(torch.from_numpy(states), SIZE)[0].numpy())
 
 
-def _picture(frame: Array) -> str:
+def picture(frame: Array) -> str:
     """(size, size, 3) -> a PNG as a data URI."""
     data = io.BytesIO()
     Image.fromarray(frame).save(data, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(data.getvalue()).decode()
 
 
-def _numbers(values: Array) -> list[float]:
+def numbers(values: Array) -> list[float]:
     """Five significant digits: enough to read, and a third of the bytes."""
     return [float(f"{x:.5g}") for x in np.asarray(values, np.float64).tolist()]
 
@@ -199,9 +199,9 @@ class _Picked:
         return {
             "ranks": self.ranks[n, order].tolist(),
             "chosen": int(self.chosen[n]),
-            "base": None if self.base is None else _numbers(self.base[n, order]),
+            "base": None if self.base is None else numbers(self.base[n, order]),
             "before": None if self.before is None else int(self.before[n]),
-            "correction": None if self.correction is None else _numbers(self.correction[n, order]),
+            "correction": None if self.correction is None else numbers(self.correction[n, order]),
             "opened": None if self.opened is None else bool(self.opened[n]),
             "advantage": None if self.advantage is None else float(self.advantage[n]),
             "threshold": self.threshold,

@@ -5,17 +5,22 @@ What is aligned is fitted on pools that a search under the same model leaves, as
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from djepa.align.fit import Alignment
+from djepa.align.methods import Population, fit_aligned
 from djepa.align.presets import FOUR, PAIR, SUITE
 from djepa.align.registry import slug
+from djepa.align.store import load_alignment, save_alignment
 from djepa.align.suite import Recipe
 from djepa.bank.read import Bank
 from djepa.control.episodes import MODERATE, STRICT, EpisodeConfig
 from djepa.control.loop import control
 from djepa.control.planners import Planner, PlannerConfig
 from djepa.control.results import Episodes
+from djepa.control.visited import read_visited, visit
 from djepa.evaluate.rows import Row
 from djepa.evaluate.verdict import Comparison
 from djepa.evidence.evidence import Evidence
@@ -23,14 +28,15 @@ from djepa.models.planner_pool import PLANNER, CEMProposer
 from djepa.pools.cem import CEM
 from djepa.rollout.execute import CollectConfig
 from djepa.studies.design import ROLES, Case, Design, Place, Sizes
-from djepa.studies.measures.episodes import FLOOR, episode_films, expense
+from djepa.studies.measures.episodes import FLOOR, episode_films, expense, replays
 from djepa.studies.stages import Say
 from djepa.studies.study import Study
 
 SEARCHED = "tdjepa"  # the model under whose cost alignment, iCEM and MPPI search
 GROUP = "planner"
 GOALS = {"goal-25": 25, "goal-50": 50}
-OURS, SAME = "aligned", f"cem {SEARCHED}"
+OURS, SAME, SECOND = "aligned", f"cem {SEARCHED}", "aligned-2"
+VISITS = 256  # episodes of the second round, of which the last quarter calibrates
 SEARCH: Mapping[str, dict[str, Any]] = {  # preset -> how a decision is found
     "quick": {"evaluations": 256, "samples": 32, "elites": 4},
     "paper": (FULL := {"evaluations": 512, "samples": 64, "elites": 8}),
@@ -38,6 +44,7 @@ SEARCH: Mapping[str, dict[str, Any]] = {  # preset -> how a decision is found
 }
 FEW = (SAME, "cem jepawm", OURS, "aligned-cem")  # planners of the quick preset
 ALIGNMENTS = {"aligned": "D-JEPA", "aligned-cem": "D-JEPA", "aligned-mppi": "log costs"}
+ROUND = "second round"
 SHIPPED = Path(__file__).parent.parent / "suites" / "pusht"
 
 
@@ -48,7 +55,7 @@ def planners() -> dict[str, dict[str, Any]]:
     }
     for name in ("icem", "mppi", *ALIGNMENTS):
         found[name] = {"planner": name, "geometry": SEARCHED}
-    return found
+    return found | {SECOND: {"planner": OURS, "geometry": SEARCHED}}
 
 
 def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
@@ -62,7 +69,7 @@ def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
             seed=place.seed,
             block=16 if place.device == "cpu" else 64,
         )
-        search = CEM(64, 8, 8, 63)
+        search = CEM(64, 4, 8, 63)  # as deep as aligned choice can search
         make = lambda device: CEMProposer(SEARCHED, search, device=device)  # noqa: E731
         return [Case(GROUP, bank, group=GROUP, part=part, proposer=make)]
     if role != "confirmation":
@@ -89,19 +96,52 @@ def found_episodes(study: Study, case: Case) -> dict[str, Episodes]:
     return {name: Episodes(folder / slug(name)) for name in names}
 
 
+def _fitted(study: Study, name: str) -> bool:
+    return name != SECOND or study.place.made(GROUP, ROUND)
+
+
+def _planner(study: Study, name: str) -> Planner:
+    """As the preset sets it, with what the study fitted."""
+    search, folder = SEARCH[study.preset], ""
+    if name in ALIGNMENTS:
+        folder = str(study.place.fits(GROUP) / slug(ALIGNMENTS[name]))
+    elif name == SECOND:
+        folder = str(study.place.own(GROUP, ROUND))
+    config = PlannerConfig(**planners()[name], **search, alignment=folder)
+    return Planner(config, "push", study.place.device)
+
+
+def _second_round(study: Study, group: str, say: Say) -> Mapping[str, Alignment]:
+    """D-JEPA fitted anew, also on pools at the states that the first one led its planner to."""
+    if study.sizes.shipped:
+        return {}
+    place, own = study.place, study.place.own(group, ROUND)
+    if not place.made(group, ROUND):
+        say(f"  second round: {VISITS} episodes of the first")
+        config = replace(_episodes(25, VISITS, place), split="control-fit")
+        planner, engine = _planner(study, OURS), place.engine
+        ran = Episodes(control(study.out / "episodes" / "first-round", config, planner, engine))
+        pools = visit(study.out / "episodes" / "visited", ran, planner, engine)
+        cut = VISITS - VISITS // 4
+        parts = [
+            Population.join([before, read_visited(pools, ran, some, FOUR).to(place.device)])
+            for before, some in zip(
+                study.parts(group), (range(cut), range(cut, VISITS)), strict=True
+            )
+        ]
+        say(f"  fitting on {len(parts[0].evidence)} starts")
+        found = fit_aligned(study.recipe.alignments["D-JEPA"], *parts)
+        save_alignment(found, own, study.card(group, method=ROUND))
+    return {ROUND: load_alignment(own)}
+
+
 def _decide(study: Study, case: Case, say: Say) -> list[Row]:
     """Run every planner on the episodes of a case; both rules judge the same episodes."""
     config = _episodes(case.bank.horizon, case.bank.starts, study.place)
-    few = FEW if study.preset == "quick" else tuple(planners())
-    search = SEARCH.get(study.preset, {"evaluations": 64, "samples": 8, "elites": 2})
-    for name, settings in planners().items():
-        if name not in few:
+    for name in planners():
+        if (study.preset == "quick" and name not in FEW) or not _fitted(study, name):
             continue
-        own = study.place.fits(case.group) / slug(ALIGNMENTS.get(name, ""))
-        fitted = str(own) if name in ALIGNMENTS else ""
-        planner = Planner(
-            PlannerConfig(**settings, **search, alignment=fitted), config.world, study.place.device
-        )
+        planner = _planner(study, name)
         folder = study.out / "episodes" / case.name.removesuffix(f"-{STRICT}") / slug(name)
         say(f"  {name}: {config.episodes} episodes, goals {config.goal} controls away")
         control(folder, config, planner, study.place.engine)
@@ -148,12 +188,16 @@ CONTROL = Design(
     measures=(
         expense(found_episodes),
         episode_films(found_episodes, (SAME, OURS), tuple(GOALS)),
+        replays(found_episodes, OURS, SAME, (3, 2, 1)),
     ),
     decide=_decide,
+    extra=_second_round,
     declared=(
         Comparison.of(OURS, *(f"cem {name}" for name in FOUR)),
         Comparison.of("aligned-cem", *(f"cem {name}" for name in FOUR)),
         Comparison.of("aligned-mppi", *(f"cem {name}" for name in FOUR)),
+        Comparison.of(SECOND, *(f"cem {name}" for name in FOUR)),
+        Comparison.of(SECOND, OURS),
     ),
     shipped=SHIPPED,
     ours=OURS,

@@ -4,21 +4,22 @@ Legend: N episodes, T the budget in controls.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path as File
 from typing import Any
 
 import numpy as np
 
 from djepa.align.registry import label, ordered
 from djepa.bank.schema import encode
-from djepa.control.episodes import MODERATE
+from djepa.control.episodes import MODERATE, draw_episodes
 from djepa.control.results import Episodes
 from djepa.evaluate.intervals import rate_of
 from djepa.files import write_atomically
 from djepa.report.curves import threshold_curve
+from djepa.report.episodes import Path, replay
 from djepa.report.tables import Table
 from djepa.studies.design import Case, Measure
-from djepa.studies.measures.decisions import FILM, films
+from djepa.studies.measures.decisions import FILM, films, shown
 from djepa.studies.results import Results
 from djepa.studies.stages import Say
 from djepa.studies.study import Study
@@ -83,7 +84,7 @@ def _tables(results: Results) -> Iterator[Table]:
         yield Table(f"expense-{case}", f"Closed loop, {case}", columns, tuple(lines), note)
 
 
-def _curves(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
+def _curves(results: Results, folder: File) -> Iterator[tuple[str, str]]:
     for case, of in results.measured("expense").items():
         at = np.arange(1, of["budget"] + 1)
         shares = {}
@@ -93,6 +94,39 @@ def _curves(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
         axis = "controls executed"
         threshold_curve(folder / f"success-at-{case}", at, shares, {"goal": of["goal"]}, axis)
         yield f"success-at-{case}", f"{case}: share of episodes solved within so many controls."
+
+
+def replays(find: Find, ours: str, theirs: str, many: tuple[int, int, int]) -> Measure:
+    """Episodes on which ours and another planner differ, as the page replays them.
+
+    `many` is how many gains, losses and others are shown of each case.
+    """
+
+    def run(study: Study, case: Case, say: Say) -> dict[str, Any]:
+        found, rule = find(study, case), case.rule or MODERATE
+        first = next(iter(found.values()))
+        a, b = (found[name].solved(rule) for name in (ours, theirs))
+        config = first.config
+        world, task = config.starts().make_world(), config.starts().task
+        limit, episodes = config.thresholds[rule], {}
+        for row in shown(a, b, np.ones(len(a), bool), many):
+            block, place = divmod(row, config.block)
+            start = draw_episodes(config, block)[place].start
+            episodes[row] = (
+                start,
+                {
+                    label(name): Path(
+                        of.arrays["states"][row],
+                        of.arrays["controls"][row],
+                        float(of.arrays["cost"][row].min() / limit),
+                    )
+                    for name, of in found.items()
+                },
+            )
+        about = (first.list_hash, f"{config.rule}, {rule}", task.stride)
+        return replay(world, task.sketch(world), episodes, case.name, about)
+
+    return Measure("inspector", "Single episodes", run=run)
 
 
 def episode_films(find: Find, methods: Sequence[str], only: tuple[str, ...] = ()) -> Measure:

@@ -1,0 +1,82 @@
+"""Episodes as data for the page's replay: every planner's path stands where a candidate does.
+
+Legend: P planners, T controls, S numbers in a state, A action width.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from djepa.report.inspector import SIZE, numbers, picture
+from djepa.worlds.protocol import World
+from djepa.worlds.sketch import ANGLE, Sketch
+from djepa.worlds.starts import Start
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """What one planner executed in one episode."""
+
+    states: Array  # (T + 1, S)
+    controls: Array  # (T, A)
+    cost: float  # the lowest task cost on the way, 1 at the threshold
+
+
+def replay(
+    world: World,
+    sketch: Sketch,
+    episodes: Mapping[int, tuple[Start, Mapping[str, Path]]],
+    label: str,
+    about: tuple[str, str, int],
+) -> dict[str, Any]:
+    """Number of an episode -> its start and its paths by planner, as the page shows them.
+
+    `about` is the hash of the episode list, the rule and the stride of frames.
+    """
+    hashed, rule, stride = about
+    starts = [_episode(world, sketch, n, *of) for n, of in episodes.items()]
+    names = list(next(iter(episodes.values()))[1])
+    return {
+        "label": label,
+        "bank": hashed[:12],
+        "rule": rule,
+        "shape": world.variant,
+        "side": sketch.side,
+        "parts": [asdict(part) for part in sketch.parts],
+        "pace": sketch.pace,
+        "angle": ANGLE,
+        "stride": stride,
+        "geometries": [],
+        "methods": names,
+        "starts": starts,
+    }
+
+
+def _episode(
+    world: World, sketch: Sketch, number: int, start: Start, paths: Mapping[str, Path]
+) -> dict[str, Any]:
+    frames = world.render(np.concatenate([start.context, start.goal[None]]), SIZE)
+    states, controls = (np.stack([getattr(p, of) for p in paths.values()])
+                        for of in ("states", "controls"))  # fmt: skip
+    cost = np.array([path.cost for path in paths.values()])
+    ranks = (np.lexsort((np.arange(len(cost)), cost)).argsort() + 1).tolist()
+    unknown = dict.fromkeys(("base", "before", "correction", "opened", "advantage", "threshold"))
+    return {
+        "start": number,
+        "identity": start.identity(world).hex()[:16],
+        "context": [picture(frame) for frame in frames[:-1]],
+        "goal": picture(frames[-1]),
+        "aim": sketch.draw(start.goal[None], controls[0, :0])[0].tolist(),
+        "ids": list(range(len(paths))),
+        "origin": list(paths),
+        "success": [int(c < 1) for c in cost],
+        "task": numbers(cost),
+        "states": sketch.draw(states, controls).reshape(len(paths), -1).tolist(),
+        "costs": [],
+        "methods": [{"ranks": ranks, "chosen": i, **unknown} for i in range(len(paths))],
+    }
