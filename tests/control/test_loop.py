@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from control_kit import fit_alignment
 
 from commands import djepa
 from djepa.control import parts, planners
@@ -217,8 +218,6 @@ def test_odd_planners_are_refused(changes: dict, words: str, models: Path) -> No
 
 
 def test_an_alignment_of_other_weights_is_refused(models: Path, tmp_path: Path) -> None:
-    from conftest import fit_alignment
-
     wrong = fit_alignment({"lewm": "0" * 64, "tdjepa": "1" * 64}, tmp_path / "wrong")
     with pytest.raises(DjepaError, match="Fit again"):
         planner("aligned", models, alignment=str(wrong))
