@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from control_kit import fit_alignment
 
 from commands import djepa
 from djepa.control import parts, planners
-from djepa.control.episodes import EpisodeConfig
+from djepa.control.episodes import EpisodeConfig, draw_episodes
 from djepa.control.loop import Work, control, run_block
 from djepa.control.planners import PLANNERS, Planner, PlannerConfig
 from djepa.control.results import Episodes, first_below
@@ -64,6 +65,31 @@ def test_the_batch_changes_no_episode(kind: str, models: Path) -> None:
     assert together[0] == [name for names, _ in alone for name in names]
     for key, array in together[1].items():
         assert np.array_equal(array, np.concatenate([of[key] for _, of in alone])), key
+
+
+@pytest.mark.parametrize("kind", ["native-cem", "aligned"])
+def test_batches_of_another_device_are_filled_up(
+    kind: str, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There always 32 are planned together, so that fewer do not compute differently."""
+    monkeypatch.setattr(planners, "arithmetic_here", lambda device: "the same")
+    given = {"geometry": "tiny-tdjepa", "alignment": str(models.parent / "alignment"), **SEARCH}
+    own = Planner(PlannerConfig(kind, **given), "push", "cpu:0")
+    now = [episode.now() for episode in draw_episodes(replace(SHORT, block=3), 0)]
+    sizes, real = list[int](), planners.Sight
+
+    def noting(parts: Any, scene: Any, starts: list[Any]) -> Any:
+        sizes.append(len(starts))
+        return real(parts, scene, starts)
+
+    monkeypatch.setattr(planners, "Sight", noting)
+    decide = partial(own.decide, SHORT.scene, horizon=25)
+    together = decide(now, [1, 2, 3], [None] * 3)
+    alone = [decide([one], [seed], [None])[0] for one, seed in zip(now, [1, 2, 3], strict=True)]
+    assert sizes == [32] * 4
+    for a, b in zip(together, alone, strict=True):
+        assert a.candidate == b.candidate
+        assert np.array_equal(a.controls, b.controls)
 
 
 def test_two_workers_write_the_same_bytes(straight: Path, models: Path, tmp_path: Path) -> None:
