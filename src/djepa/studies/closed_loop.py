@@ -186,7 +186,7 @@ CONTROL = Design(
     control="icem",
     against=("cem lewm", "cem jepawm", "cem dinowm", "icem", "mppi", FLOOR),
     measures=(
-        expense(found_episodes),
+        expense(found_episodes, (FLOOR, SAME, "cem jepawm", "icem", OURS, SECOND, "aligned-cem")),
         episode_films(found_episodes, (SAME, OURS), tuple(GOALS)),
         replays(found_episodes, OURS, SAME, (3, 2, 1)),
     ),

@@ -4,6 +4,7 @@ Legend: N episodes, T the budget in controls.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path as File
 from typing import Any
 
@@ -28,8 +29,11 @@ Find = Callable[[Study, Case], Mapping[str, Episodes]]  # method -> its episodes
 FLOOR = "random controls"
 
 
-def expense(find: Find) -> Measure:
-    """Success within k controls, controls until success, model evaluations of an episode."""
+def expense(find: Find, drawn: Sequence[str]) -> Measure:
+    """Success within k controls, controls until success, model evaluations of an episode.
+
+    `drawn` are the methods of the figure: of more than seven lines some look the same.
+    """
 
     def run(study: Study, case: Case, say: Say) -> dict[str, Any]:
         rule, found = case.rule or MODERATE, find(study, case)
@@ -54,7 +58,7 @@ def expense(find: Find) -> Measure:
         ),
         run=run,
         tables=_tables,
-        figures=_curves,
+        figures=partial(_curves, drawn),
     )
 
 
@@ -84,11 +88,11 @@ def _tables(results: Results) -> Iterator[Table]:
         yield Table(f"expense-{case}", f"Closed loop, {case}", columns, tuple(lines), note)
 
 
-def _curves(results: Results, folder: File) -> Iterator[tuple[str, str]]:
+def _curves(drawn: Sequence[str], results: Results, folder: File) -> Iterator[tuple[str, str]]:
     for case, of in results.measured("expense").items():
         at = np.arange(1, of["budget"] + 1)
         shares = {}
-        for name in ordered(of["steps"]):
+        for name in ordered(name for name in of["steps"] if name in drawn):
             steps = np.array(of["steps"][name])
             shares[label(name)] = [float(((steps >= 0) & (steps <= k)).mean()) for k in at]
         axis = "controls executed"
