@@ -15,8 +15,9 @@ from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import order
+from djepa.lift.file import write_planner
 from djepa.lift.ordinal import native_distance
-from djepa.lift.planner import export_planner, load_planner, reads_back
+from djepa.lift.planner import load_planner, reads_back
 from djepa.models.lewm import LeWM
 from djepa.models.predictions import predict_bank
 from djepa.models.tdjepa import TDJEPA
@@ -90,11 +91,12 @@ def test_damage_is_named(bank: Bank, tmp_path: Path) -> None:
 
 
 def test_a_planner_decides_as_the_alignment_does(bank: Bank, weights: Path, tmp_path: Path) -> None:
-    """From frames, in a folder of its own: the same choices, readable by native distance."""
+    """From frames, out of one file: the same choices, readable by native distance."""
     alignment = fitted(bank)
     where = [str(weights / name) for name in ("lewm", "tdjepa")]
-    export_planner(alignment, where, "tdjepa", tmp_path / "p", {})
-    planner, decisions = load_planner(tmp_path / "p"), bank.decisions
+    file = tmp_path / "p.safetensors"
+    write_planner(file, alignment, where, "tdjepa", {})
+    planner, decisions = load_planner(file), bank.decisions
     scene = bank.scene()
     frames, _ = scene.observe(torch.from_numpy(decisions.context.copy()), 28)
     goal, _ = scene.observe(torch.from_numpy(decisions.goal.copy()), 28)
@@ -127,11 +129,12 @@ def test_the_commands_as_a_user_runs_them(bank: Bank, weights: Path, tmp_path: P
     assert len(rows) == 10
     assert all(row["choice"] == row["order"][0] for row in rows)
     places = [str(weights / name) for name in ("lewm", "tdjepa")]
-    done = djepa("export", str(tmp_path / "a"), "--out", str(tmp_path / "p"), "--geometry", *places)
+    file = str(tmp_path / "p.safetensors")
+    done = djepa("export", str(tmp_path / "a"), "--out", file, "--geometry", *places)
     assert done.returncode == 0, done.stderr
-    again = djepa("export", str(tmp_path / "a"), "--out", str(tmp_path / "p"))
+    again = djepa("export", str(tmp_path / "a"), "--out", file)
     assert again.returncode == 1
-    assert "holds a planner already" in again.stderr
+    assert "is there already" in again.stderr
     same = djepa(
         *("fit", str(bank.path), "--calibration", str(bank.path), "--out", str(tmp_path / "b")),
         *("--preset", "published"),

@@ -21,14 +21,15 @@ from djepa.align.outcomes import Outcomes
 from djepa.align.plastic import PATCH, Patch, base_hash, load_patch, plastic_names, save_patch
 from djepa.align.store import ALIGNMENT, load_alignment, save_alignment
 from djepa.align.suite import SUITE_KIND, Recipe, fit_suite, load_suite, unseen
-from djepa.artefacts.folder import open_shard, seal_shard
+from djepa.artefacts.folder import open_shard, read_shard, seal_shard
 from djepa.artefacts.records import sha256
 from djepa.artefacts.write import Writer
 from djepa.bank.read import Bank
 from djepa.bank.schema import BANK
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
-from djepa.lift.planner import PLANNER, export_planner, load_planner
+from djepa.lift.file import PLANNER, write_planner
+from djepa.lift.planner import load_planner
 from djepa.models.episodes import FORMAT, VERSION
 from djepa.models.lewm import LeWM
 from djepa.models.predictions import EVIDENCE, predict_bank, read_predictions
@@ -107,7 +108,8 @@ def artefacts(small_bank: Bank, tmp_path_factory: pytest.TempPathFactory) -> dic
     alignment = Alignment(QUICK).fit(parts[0].evidence, parts[0].outcomes)
     alignment.calibrate(parts[1].evidence, parts[1].outcomes)
     save_alignment(alignment, root / "alignment", {"note": "x"})
-    export_planner(alignment, [str(root / "w" / n) for n in PAIR], "tdjepa", root / "planner", {})
+    planner = root / "planner" / "p.safetensors"
+    write_planner(planner, alignment, [str(root / "w" / n) for n in PAIR], "tdjepa", {})
     recipe = Recipe({"fusion": (PAIR, None)}, {"log costs": QUICK})
     fit_suite(root / "suite", *parts, {"bank": "abc"}, recipe=recipe)
     shutil.copytree(small_bank.path, root / "bank")
@@ -149,14 +151,14 @@ def artefacts(small_bank: Bank, tmp_path_factory: pytest.TempPathFactory) -> dic
         "alignment": Artefact(root / "alignment", lambda: load_alignment(root / "alignment")),
         "patch": Artefact(root / "patch", lambda: load_patch(root / "patch")),
         "suite": Artefact(root / "suite", read_suite),
-        "planner": Artefact(root / "planner", lambda: load_planner(root / "planner")),
+        "planner": Artefact(root / "planner", lambda: load_planner(planner), hashed=False),
         "study": Artefact(root / "study", lambda: check_sealed(root / "study")),
         "episodes": Artefact(root / "episodes", lambda: open_shard(shard, RECORD), hashed=False),
     }
 
 
-KINDS = ("bank", "evidence", "weights", "alignment", "patch", "suite", "planner", "study")
-ALL = (*KINDS, "episodes")
+KINDS = ("bank", "evidence", "weights", "alignment", "patch", "suite", "study")
+ALL = (*KINDS, "planner", "episodes")
 Damage = Callable[[bytes], bytes]
 DEEP = b"[" * 100_000
 HOSTILE: dict[str, bytes] = {
@@ -332,17 +334,36 @@ def test_a_planner_has_the_geometries_of_its_alignment(
     artefacts: dict[str, Artefact], other_weights: Path, tmp_path: Path
 ) -> None:
     alignment = load_alignment(artefacts["alignment"].path)
-    mine = artefacts["planner"].path / "geometries" / "lewm"
+    mine, file = artefacts["weights"].path.parent / "lewm", tmp_path / "p.safetensors"
     with pytest.raises(DjepaError, match="'tdjepa' was predicted by weights"):
-        export_planner(alignment, [str(mine), str(other_weights)], "tdjepa", tmp_path / "p", {})
+        write_planner(file, alignment, [str(mine), str(other_weights)], "tdjepa", {})
     with pytest.raises(DjepaError, match="needs the geometries tdjepa"):
-        export_planner(alignment, [str(mine)], "lewm", tmp_path / "p", {})
-    assert not (tmp_path / "p").exists()  # the corrected command finds nothing in its way
-    copy = Path(shutil.copytree(artefacts["planner"].path, tmp_path / "copy"))
-    shutil.rmtree(copy / "geometries/tdjepa")
-    shutil.copytree(other_weights, copy / "geometries/tdjepa")
-    with pytest.raises(DjepaError, match=r"damaged|altered|do not belong together"):
-        load_planner(copy)
+        write_planner(file, alignment, [str(mine)], "lewm", {})
+    assert not file.exists()  # the corrected command finds nothing in its way
+
+
+EXCHANGED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "a later version": (lambda r: r.update(version=99), "this version reads djepa-planner"),
+    "another kind": (lambda r: r.update(format="djepa-bank"), "this version reads djepa-planner"),
+    "a field nobody knows": (lambda r: r.update(trust="me"), "unknown field"),
+    "other weights": (lambda r: r["geometries"].pop("lewm"), "needs the geometries lewm"),
+    "a tensor that is elsewhere": (lambda r: r["same"].update(x="nowhere"), "lacks 'nowhere'"),
+    "another shape": (lambda r: r["alignment"].update(inputs=7), "do not fit"),
+    "no threshold": (lambda r: r["gate"].update(threshold="NaN"), "of another make"),
+}
+
+
+@pytest.mark.parametrize("edit", EXCHANGED)
+def test_a_planner_sealed_with_wrong_contents_is_refused(
+    edit: str, artefacts: dict[str, Artefact], tmp_path: Path
+) -> None:
+    arrays, record = read_shard(artefacts["planner"].path / "p.safetensors")
+    change, complaint = EXCHANGED[edit]
+    change(record)
+    file = tmp_path / "p.safetensors"
+    file.write_bytes(seal_shard(file, arrays, record))
+    with pytest.raises(DjepaError, match=complaint):
+        load_planner(file)
 
 
 def test_evidence_stays_with_its_geometry_and_bank(

@@ -5,15 +5,21 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from commands import djepa
+from djepa.align.plastic import Patch, base_hash, plastic_names, save_patch
+from djepa.models.weights import load_geometry
 
 PLAN = """
 import json, sys
 from pathlib import Path
 import torch
+from djepa.models import weights
+
+weights.places = lambda: []  # no weights by name
 from djepa.bank.read import Bank
 from djepa.lift.planner import load_planner, reads_back
 
@@ -70,21 +76,47 @@ def test_deciding_is_the_same_in_every_process_and_never_opens_an_outcome(
     assert (tmp_path / "one").read_bytes() == (tmp_path / "three").read_bytes()
 
 
-def test_an_exported_planner_decides_alike_in_a_fresh_process(
-    banks: Path, alignment: Path, tmp_path: Path
-) -> None:
-    assert djepa("export", alignment, "--out", tmp_path / "planner").returncode == 0
-    assert djepa("decide", alignment, banks / "test", "--out", tmp_path / "d").returncode == 0
-    rows = json.loads((tmp_path / "d").read_text())["decisions"]
-    done = subprocess.run(
-        [sys.executable, "-c", PLAN, str(tmp_path / "planner"), str(banks / "test")],
-        capture_output=True,
-        text=True,
-    )
+@pytest.fixture(scope="module")
+def patch(banks: Path) -> Path:
+    """An end of TD-JEPA's predictor that predicts something else."""
+    model = load_geometry("tdjepa")
+    ends = {n: 1.05 * model.get_parameter(n).detach() for n in plastic_names(model)}
+    save_patch(Patch("tdjepa", base_hash(model), ends, {}), banks / "patch")
+    return banks / "patch"
+
+
+def in_a_fresh_process(planner: Path, bank: Path) -> dict[str, Any]:
+    """What a planner chooses from frames, and the packages that it needed."""
+    command = [sys.executable, "-c", PLAN, str(planner), str(bank)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=planner.parent)
     assert done.returncode == 0, done.stderr
-    plan = json.loads(done.stdout)
+    return dict(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("composed", [False, True])
+def test_one_file_decides_alike_in_a_fresh_process(
+    composed: bool, banks: Path, alignment: Path, patch: Path, tmp_path: Path
+) -> None:
+    """Of the base installation nothing but the file is read: weights by name are not there."""
+    file = tmp_path / "alone" / "planner.safetensors"
+    more = ("--patch", patch, "--threshold=-10.0") if composed else ()
+    made = djepa("export", alignment, "--out", file, *more)
+    assert made.returncode == 0, made.stderr
+    assert [found.name for found in file.parent.iterdir()] == [file.name]
+    if composed:
+        done = djepa("decide", file, banks / "test")
+        assert "has no evidence of 'tdjepa-plastic'" in done.stderr
+        assert djepa("predict", banks / "test", "--geometry", file).returncode == 0
+    done = djepa("decide", file, banks / "test", "--out", tmp_path / "d")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "d").read_text())["decisions"]
+    plan = in_a_fresh_process(file, banks / "test")
     assert plan["choice"] == [row["choice"] for row in rows]
     assert plan["order"] == [row["order"] for row in rows]
+    assert djepa("decide", alignment, banks / "test", "--out", tmp_path / "e").returncode == 0
+    alone = json.loads((tmp_path / "e").read_text())["decisions"]
+    assert all(row["opened"] for row in rows) if composed else rows == alone
+    assert ([row["final"] for row in rows] != [row["final"] for row in alone]) == composed
 
 
 @pytest.mark.parametrize(
@@ -107,7 +139,10 @@ def test_an_exported_planner_decides_alike_in_a_fresh_process(
         (["fit", "{b}/fit", "--calibration", "{b}/test", "--preset", "best"], "has no evidence"),
         (["fit", "{b}/fit", "--calibration", "{b}/test", "--out", "{b}/alignment"], "finished"),
         (["decide", "{t}", "{b}/test"], "holds no finished alignment"),
-        (["export", "{t}", "--out", "{t}/p"], "holds no finished alignment"),
+        (["export", "{t}", "--out", "{t}/p.safetensors"], "holds no finished alignment"),
+        (["export", "{b}/alignment", "--out", "{t}/p"], "ends in .safetensors"),
+        (["export", "{b}/alignment", "--patch", "{b}/patch"], "both --patch and --threshold"),
+        (["decide", "{b}/test/manifest.json", "{b}/test"], "is not a complete safetensors file"),
         (["study", "pushed"], "Did you mean 'pusht'"),
         (["study", "pusht", "--preset", "huge"], "Unknown preset 'huge'"),
     ],

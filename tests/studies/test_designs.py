@@ -210,10 +210,17 @@ def test_measures_of_the_same_choices_agree(finished: Finished) -> None:
     for row in learned[4:]:
         assert row["hits"] / row["of"] == solved[row["method"]].mean()
     (deployed,) = results.measured("deployment").values()
-    assert list(deployed) == ["D-JEPA, lifted", "relational", "relational, lifted"]
-    for entry in deployed.values():
+    plain, lifted_too = {"relational", "composition"}, {"relational", "composition", "D-JEPA"}
+    assert deployed.keys() == plain | {f"{name}, lifted" for name in lifted_too}
+    for name, entry in deployed.items():
         assert len(entry["milliseconds"]) == 1
-        assert entry["files"] == 4 * (2 if entry["method"] == "relational" else 4) + 6
+        assert (entry["files"], entry["starts"], entry["choices_as_decided"]) == (1, 3, 3)
+        read = (entry.get("ranks_recovered"), entry.get("choices_recovered"))
+        assert read == ((3 * 63, 3) if name.endswith("lifted") else (None, None))
+        assert "torch" in entry["installed"]
+        assert "matplotlib" not in entry["installed"]
+    files = sorted(f.name for f in (finished("pusht").out / "planners").rglob("*.*"))
+    assert files == ["composition.safetensors", "d-jepa.safetensors", "relational.safetensors"]
     (audits,) = results.measured("audit").values()
     assert [audit["name"] for audit in audits] == list(results.design.weights)
 

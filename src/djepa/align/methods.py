@@ -14,13 +14,17 @@ import torch
 from torch import Tensor
 
 from djepa.align.compose import Pair, calibrate_composition, compose
-from djepa.align.fit import AlignConfig, Alignment
+from djepa.align.fit import AlignConfig, Alignment, Decision
 from djepa.align.fusion import fit_fusion
+from djepa.align.gates import Gate
 from djepa.align.outcomes import Outcomes
+from djepa.align.plastic import Patch, apply_patch
+from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, join
 from djepa.evidence.fusion import fuse
-from djepa.evidence.ranks import best, ordinal_ranks
+from djepa.evidence.ranks import best, order, ordinal_ranks
 from djepa.evidence.tokens import consensus
+from djepa.models.lewm import LeWM
 
 PLASTIC, TUNED = "tdjepa-plastic", "tdjepa-tuned"  # TD-JEPA with the end of its predictor replaced
 
@@ -144,16 +148,47 @@ def pair_of(alignment: Alignment, e: Evidence) -> Pair:
     return Pair(e.ids, d.base, d.refined, d.position, proposals)
 
 
+def decide_composed(alignment: Alignment, threshold: float, e: Evidence) -> Decision:
+    """Calibrated composition; `refined` are the proposals, `opened` where one replaced i_R."""
+    pair = pair_of(alignment, e)
+    found, default = compose(pair, threshold), pair.default()
+    final = torch.where(found.opened[:, None], pair.proposals.double(), default)
+    ids = e.ids.gather(1, order(final, e.ids))
+    return Decision(
+        found.choice, ids, pair.base, pair.proposals, final, found.opened, found.position
+    )
+
+
 def composed(alignment: Alignment, threshold: float) -> Chooser:
     """Calibrated composition of a relational alignment and the adapted predictor."""
 
     def choose(e: Evidence) -> Choice:
-        pair = pair_of(alignment, e)
-        found = compose(pair, threshold)
-        score = torch.where(found.opened[:, None], pair.proposals.double(), pair.default())
-        return Choice(found.position, score, pair.base, found.opened)
+        d = decide_composed(alignment, threshold, e)
+        return Choice(d.position, d.final, d.base, d.opened)
 
     return choose
+
+
+@dataclass(frozen=True, eq=False)
+class Composition:
+    """What a relational alignment is composed with: an adapted predictor and a margin."""
+
+    patch: Patch
+    threshold: float  # τ_P
+    hash: str  # of the folder of the patch, to which evidence of the adapted predictor is bound
+
+    def __post_init__(self) -> None:
+        Gate(self.threshold)  # refuses what is not finite
+        if self.patch.geometry != "tdjepa":
+            raise DjepaError(f"Composition adapts tdjepa; the patch is of {self.patch.geometry}.")
+
+    def adapted(self, model: object) -> LeWM:
+        """The adapted predictor, under the name that its evidence has."""
+        if not isinstance(model, LeWM):
+            raise DjepaError("Composition adapts a TD-JEPA, and these weights are of another kind.")
+        found = apply_patch(model, self.patch)
+        found.name = PLASTIC
+        return found
 
 
 def fit_composed(alignment: Alignment, calibration: Population) -> float:

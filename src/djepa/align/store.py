@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 from safetensors.torch import save
+from torch import Tensor
 
 from djepa.align.fit import AlignConfig, Alignment, Fit
 from djepa.align.gates import Gate
@@ -64,17 +65,10 @@ def save_alignment(
     more: Mapping[str, bytes] | None = None,
 ) -> None:
     """Write a calibrated alignment; the manifest comes last. `more`: further files beside it."""
-    if alignment.gate is None or alignment.report is None or alignment.operator is None:
-        raise DjepaError("Fit and calibrate before you save.")
-    tensors = {f"{PREFIX}{name}": t for name, t in alignment.operator.state_dict().items()}
-    config: dict[str, Any] = {
-        "align": asdict(alignment.config),
-        "report": alignment.report._asdict(),
-    }
-    config["report"]["fusion"] = asdict(alignment.report.fusion)
-    config["inputs"] = alignment.operator.config.inputs
+    config, tensors = describe(alignment)
+    assert alignment.gate is not None
     data = {
-        "model.safetensors": bytes(save({n: t.contiguous() for n, t in tensors.items()})),
+        "model.safetensors": bytes(save(tensors)),
         "config.json": encode_json(folder / "config.json", config),
         "calibration.json": encode_json(folder / "calibration.json", asdict(alignment.gate)),
         "card.json": encode_json(folder / "card.json", card),
@@ -83,31 +77,52 @@ def save_alignment(
     save_folder(folder, ALIGNMENT, {**data, **(more or {})}, made_from=made_from)
 
 
+def describe(alignment: Alignment) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The `AlignmentRecord` of a calibrated alignment, as JSON has it, and its tensors."""
+    if alignment.gate is None or alignment.report is None or alignment.operator is None:
+        raise DjepaError("Fit and calibrate before you save.")
+    report = {**alignment.report._asdict(), "fusion": asdict(alignment.report.fusion)}
+    inputs = alignment.operator.config.inputs
+    config = {"align": asdict(alignment.config), "report": report, "inputs": inputs}
+    tensors = alignment.operator.state_dict().items()
+    return config, {f"{PREFIX}{name}": t.detach().cpu().contiguous() for name, t in tensors}
+
+
 def load_alignment(folder: Path) -> Alignment:
     """A calibrated alignment, ready to decide. Strict: anything missing or altered is an error."""
     stored = Folder(folder, ALIGNMENT)
     stored.verify()
-    record: AlignmentRecord = stored.record("config.json")
+    made_from = stored.manifest.made_from.items()
+    weights = {k.removeprefix(WEIGHTS): v for k, v in made_from if k.startswith(WEIGHTS)}
+    record, gate = stored.record("config.json"), stored.record("calibration.json")
+    return build_alignment(folder, record, gate, stored.tensors("model.safetensors"), weights)
+
+
+def build_alignment(
+    path: Path,
+    record: AlignmentRecord,
+    gate: Gate,
+    tensors: Mapping[str, Tensor],
+    weights: Mapping[str, str],
+) -> Alignment:
+    """An alignment of what was stored at `path`; `weights` are the hashes of its geometries."""
     alignment, report = Alignment(record.align), record.report
-    path = folder / "config.json"
     fusion: Fusion | LogMixture
     if "names" in report.fusion:
         fusion = typed(path, report.fusion, LogMixture)
     else:
         fusion = typed(path, report.fusion, Fusion)
     alignment.report = Fit(report.starts, report.skipped, fusion, report.losses)
-    tensors, c = stored.tensors("model.safetensors"), alignment.config
+    c = alignment.config
     alignment.tokens = Tokens(c.dense, c.ranked, c.extras)
     alignment.operator = alignment.fresh(record.inputs)
     own = {n.removeprefix(PREFIX): t for n, t in tensors.items() if n.startswith(PREFIX)}
     try:
         alignment.operator.load_state_dict(own)
     except RuntimeError as error:
-        raise DjepaError(f"{folder}: the tensors do not fit the configuration ({error}).") from None
+        raise DjepaError(f"{path}: the tensors do not fit the configuration ({error}).") from None
     alignment.operator.eval().requires_grad_(False)
-    alignment.gate = stored.record("calibration.json")
-    made_from = stored.manifest.made_from.items()
-    alignment.weights = {k.removeprefix(WEIGHTS): v for k, v in made_from if k.startswith(WEIGHTS)}
+    alignment.gate, alignment.weights = gate, dict(weights)
     return alignment
 
 

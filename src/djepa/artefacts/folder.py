@@ -119,23 +119,35 @@ def seal_shard(path: Path, arrays: Arrays, record: Mapping[str, Any]) -> bytes:
     """A file that stands alone: arrays, what they are, and the hash of both."""
     stored = {**record, "sha256": _digest(arrays, record)}
     text = encode_json(path, stored).decode()
-    return bytes(save({n: np.ascontiguousarray(a) for n, a in arrays.items()}, {SEAL: text}))
+    whole = {n: np.asarray(a, order="C") for n, a in arrays.items()}  # a scalar stays one
+    return bytes(save(whole, {SEAL: text}))
+
+
+def read_shard(path: Path) -> tuple[Arrays, dict[str, Any]]:
+    """Arrays of a sealed file and its record, both as they were written."""
+    arrays = load_arrays(path, data := read_bytes(path))
+    stored = _sealed(path, data)
+    expected = stored.pop("sha256", None)
+    if expected != _digest(arrays, stored):
+        raise DjepaError(f"{path} is damaged. Remove it, and it is made again.")
+    return arrays, stored
 
 
 def open_shard(path: Path, record: Mapping[str, Any]) -> Arrays:
     """Arrays of a sealed file, if they are those of this record and whole."""
-    arrays = load_arrays(path, read_bytes(path))
-    with safetensors.safe_open(path, "np") as file:
-        there = (file.metadata() or {}).get(SEAL)
-    if there is None:
-        raise DjepaError(f"{path} does not say what it holds. Remove it, and it is made again.")
-    stored = decode(path, there.encode(), dict[str, Any])
-    expected = stored.pop("sha256", None)
+    arrays, stored = read_shard(path)
     if stored != dict(record):
         raise DjepaError(f"{path} holds {stored}, not {dict(record)}. Choose another folder.")
-    if expected != _digest(arrays, record):
-        raise DjepaError(f"{path} is damaged. Remove it, and it is made again.")
     return arrays
+
+
+def _sealed(path: Path, data: bytes) -> dict[str, Any]:
+    """The record in the head of a safetensors file: eight bytes of length, then JSON."""
+    head = decode(path, data[8 : 8 + int.from_bytes(data[:8], "little")], dict[str, Any])
+    there = head.get("__metadata__", {}).get(SEAL)
+    if there is None:
+        raise DjepaError(f"{path} does not say what it holds. Remove it, and it is made again.")
+    return decode(path, there.encode(), dict[str, Any])
 
 
 def _digest(arrays: Arrays, record: Mapping[str, Any]) -> str:

@@ -2,11 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
 from djepa.cli.console import console
+
+if TYPE_CHECKING:
+    from djepa.align.fit import Alignment, Decision
+    from djepa.bank.read import Bank
+    from djepa.evidence.evidence import Evidence
 
 
 @dataclass(frozen=True)
@@ -14,7 +19,7 @@ class Decide:
     """Decide every start of a bank from its evidence; outcomes are not opened."""
 
     alignment: Annotated[Path, Positional, arg(metavar="ALIGNMENT")]
-    """Folder that `djepa fit` or `djepa export` wrote."""
+    """Folder that `djepa fit` wrote, or file that `djepa export` wrote: that one also composes."""
     bank: Annotated[Path, Positional, arg(metavar="BANK")]
     """Bank with predictions of the alignment's geometries."""
     out: Path | None = None
@@ -24,85 +29,113 @@ class Decide:
 
     def run(self) -> int:
         """Decide and say how often the gate opened."""
-        from djepa.align.store import alignment_hash, load_alignment
-        from djepa.artefacts.folder import Folder
         from djepa.bank.read import Bank
-        from djepa.evidence.evidence import Evidence
         from djepa.interop.record import record, write_decisions
-        from djepa.lift.planner import PLANNER
 
-        inner = self.alignment / "alignment"
-        folder = inner if inner.is_dir() else self.alignment
-        if inner.is_dir():
-            Folder(self.alignment, PLANNER).verify()  # its parts belong together
-        alignment, bank = load_alignment(folder), Bank(self.bank)
-        config = alignment.config
-        evidence = Evidence.from_bank(bank, config.geometries, config.latents)
-        decision = alignment.decide(evidence)
+        bank = Bank(self.bank)
+        made_by, alignment, evidence, decision = self._decided(bank)
         if self.out:
             assert alignment.gate is not None  # or it could not decide
-            made_from = {"bank": bank.hash, "alignment": alignment_hash(folder)}
+            made_from = {"bank": bank.hash, **made_by}
             write_decisions(self.out, record(evidence, decision, alignment.gate), made_from)
         if self.calibration:
             from djepa.align.shift import compare_evidence
 
-            known = Evidence.from_bank(Bank(self.calibration), config.geometries, config.latents)
+            known = self._evidence(Bank(self.calibration), alignment)
             found = compare_evidence(alignment, known, evidence)
             console.print(f"{'warning: ' if found.noticed else ''}{found}")
         opened = int(decision.opened.sum())
-        console.print(
-            f"{len(evidence)} decisions; the gate let the aligned choice pass on {opened}"
+        composed = "composition" in made_by
+        passed = (
+            "the adapted predictor decided" if composed else "the gate let the aligned choice pass"
         )
+        console.print(f"{len(evidence)} decisions; {passed} on {opened}")
         return 0
+
+    def _decided(self, bank: "Bank") -> "tuple[dict[str, str], Alignment, Evidence, Decision]":
+        """What decides, and its hashes; the evidence it reads; what it decides."""
+        from djepa.align.store import alignment_hash, load_alignment
+        from djepa.artefacts.records import read_bytes, sha256
+        from djepa.evidence.evidence import Evidence
+        from djepa.lift.planner import load_planner
+
+        if self.alignment.is_file():
+            planner = load_planner(self.alignment)
+            evidence = Evidence.from_bank(bank, planner.read, planner.ends)
+            hashes = {"planner": sha256(read_bytes(self.alignment))}
+            if planner.composition is not None:
+                hashes["composition"] = planner.composition.hash
+            return hashes, planner.alignment, evidence, planner.decide(evidence)
+        alignment = load_alignment(self.alignment)
+        evidence = self._evidence(bank, alignment)
+        hashes = {"alignment": alignment_hash(self.alignment)}
+        return hashes, alignment, evidence, alignment.decide(evidence)
+
+    def _evidence(self, bank: "Bank", alignment: "Alignment") -> "Evidence":
+        from djepa.evidence.evidence import Evidence
+
+        return Evidence.from_bank(bank, alignment.config.geometries, alignment.config.latents)
 
 
 @dataclass(frozen=True)
 class Export:
-    """Put an alignment and the geometries it reads into one folder that plans by itself.
+    """Put an alignment and the geometries it reads into one file that plans by itself.
 
     With --onnx, also or instead, into one graph that ONNX Runtime runs without torch.
     """
 
     alignment: Annotated[Path, Positional, arg(metavar="ALIGNMENT|PLANNER")]
-    """Folder that `djepa fit` wrote; with --onnx also one that `djepa export` wrote."""
-    out: Path = Path("runs/planner")
-    """Folder of the planner."""
+    """Folder that `djepa fit` wrote; with --onnx also a file that `djepa export` wrote."""
+    out: Path = Path("runs/planner.safetensors")
+    """File of the planner."""
     geometry: tuple[str, ...] = ()
     """Shipped names or folders of weights; without it the shipped ones that are needed."""
     lifted: str = "tdjepa"
     """The geometry whose futures carry the decision."""
+    patch: Path | None = None
+    """Compose with the adapted TD-JEPA of this patch, as a study or `djepa convert` wrote it."""
+    threshold: float | None = None
+    """Margin over which the adapted predictor's proposal is taken; a study has it in
+    fits/POOLS/composition.json."""
     onnx: Path | None = None
     """Write the graph here (extra `onnx`); it takes any number of starts and of candidates."""
     horizon: int = 25
     """Controls of a candidate, for the graph."""
 
     def run(self) -> int:
-        """Write the folder and load it once."""
+        """Write the file and load it once."""
+        from djepa.align.methods import Composition
+        from djepa.align.plastic import load_patch
         from djepa.align.store import load_alignment, read_alignment_card
+        from djepa.artefacts.records import folder_hash
         from djepa.errors import DjepaError
-        from djepa.lift.planner import export_planner, load_planner
+        from djepa.lift.file import write_planner
+        from djepa.lift.planner import load_planner
 
-        if self.onnx and (self.alignment / "alignment").is_dir():
+        if self.onnx and self.alignment.is_file():
             self._write_graph(self.alignment, self.onnx)
             return 0
-        if (self.out / "manifest.json").exists():
-            raise DjepaError(f"{self.out} holds a planner already. Choose another --out.")
-        alignment = load_alignment(self.alignment)
-        config = alignment.config
-        needed = dict.fromkeys((*config.geometries, self.lifted))
+        if (self.patch is None) != (self.threshold is None):
+            raise DjepaError("A composition needs both --patch and --threshold.")
+        alignment, composition = load_alignment(self.alignment), None
+        if self.patch is not None and self.threshold is not None:
+            patch, of = load_patch(self.patch), folder_hash(self.patch)
+            composition = Composition(patch, self.threshold, of)
+        needed = dict.fromkeys((*alignment.config.geometries, self.lifted))
         card = read_alignment_card(self.alignment)
-        export_planner(alignment, self.geometry or tuple(needed), self.lifted, self.out, card)
+        weights = self.geometry or tuple(needed)
+        write_planner(self.out, alignment, weights, self.lifted, card, composition)
         load_planner(self.out)
-        console.print(f"{self.out}")
+        console.print(f"{self.out}: {self.out.stat().st_size / 1e6:.1f} MB")
         if self.onnx:
             self._write_graph(self.out, self.onnx)
         return 0
 
     def _write_graph(self, planner: Path, path: Path) -> None:
-        from djepa.artefacts.records import folder_hash
+        from djepa.artefacts.records import read_bytes, sha256
         from djepa.interop.onnx import export_onnx
         from djepa.lift.planner import load_planner
 
         console.print("exporting the graph, which takes a minute ...")
-        export_onnx(load_planner(planner), path, self.horizon, folder_hash(planner))
+        export_onnx(load_planner(planner), path, self.horizon, sha256(read_bytes(planner)))
         console.print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")

@@ -1,12 +1,16 @@
 """`djepa predict`: what geometries believe of a bank's candidates."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from djepa.cli.console import console, progress
+
+if TYPE_CHECKING:
+    from djepa.models.protocol import Geometry
 
 
 @dataclass(frozen=True)
@@ -16,7 +20,7 @@ class Predict:
     bank: Annotated[Path, Positional, arg(metavar="BANK")]
     """The bank."""
     geometry: tuple[str, ...] = ("lewm", "tdjepa", "jepawm", "dinowm")
-    """Shipped geometries by name, or folders of weights."""
+    """Shipped geometries by name, folders of weights, or a planner: all geometries in it."""
     futures: Annotated[bool, FlagCreatePairsOff] = False
     """Store the predicted futures too, however wide; by default those of at most 1,024 numbers."""
     no_futures: Annotated[bool, FlagCreatePairsOff] = False
@@ -32,17 +36,25 @@ class Predict:
         from djepa.bank.read import Bank
         from djepa.errors import DjepaError
         from djepa.models.predictions import predict_bank
-        from djepa.models.weights import load_geometry, weights_hash
 
         if self.futures and self.no_futures:
             raise DjepaError("Either --futures or --no-futures.")
         stored = self.futures if self.futures or self.no_futures else None
         bank = Bank(self.bank)
         for name in self.geometry:
-            model = load_geometry(name, self.device, bank.config.world)
-            with progress(f"Predicting with {model.name}", "blocks") as tick:
-                folder = predict_bank(
-                    bank, model, weights_hash(name), self.device, tick, stored, self.look
-                )
-            console.print(f"{folder}")
+            for model, of in self._models(name, bank.config.world):
+                with progress(f"Predicting with {model.name}", "blocks") as tick:
+                    folder = predict_bank(bank, model, of, self.device, tick, stored, self.look)
+                console.print(f"{folder}")
         return 0
+
+    def _models(self, name: str, world: str) -> "Iterator[tuple[Geometry, str]]":
+        """Geometries and the hashes of their weights."""
+        from djepa.lift.file import SUFFIX
+        from djepa.lift.planner import planned_geometries
+        from djepa.models.weights import load_geometry, weights_hash
+
+        if name.endswith(SUFFIX):
+            yield from planned_geometries(Path(name), self.device, world)
+        else:
+            yield load_geometry(name, self.device, world), weights_hash(name)

@@ -1,43 +1,25 @@
-"""A planner in one folder: geometries, alignment and lift. Frames and candidates in, a plan out.
+"""A planner: geometries, alignment, composition and lift. Frames and candidates in, a plan out.
 
-FOLDER/
-  manifest.json       names, the geometry that is lifted, hashes of the manifests of all parts
-  geometries/NAME/    weights, as `djepa train` writes them
-  alignment/          as `djepa fit` writes it
+`djepa export` writes all of it into one file (lift/file.py); `load_planner` reads it.
 
 Legend: N starts, K candidates, H controls, B blocks of five, A action width, D latent.
 """
 
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 import torch
 from torch import Tensor, nn
 
 from djepa.align.fit import Alignment, Decision
-from djepa.align.store import load_alignment, save_alignment
-from djepa.artefacts.folder import Folder
-from djepa.artefacts.records import MANIFEST, Kind
-from djepa.artefacts.write import Writer
+from djepa.align.methods import PLASTIC, Composition, decide_composed
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, same_weights
+from djepa.lift.file import check_parts, read_planner
 from djepa.lift.ordinal import native_distance, realize
 from djepa.models.fast import Fast, Inputs, Predicted, predict_frames
 from djepa.models.protocol import Geometry
-from djepa.models.weights import copy_weights, geometry_name, load_geometry, weights_hash
-
-
-class PlannerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the manifest says of a planner."""
-
-    geometries: list[str]
-    lifted: str
-
-
-PLANNER = Kind("planner", "djepa-planner", 2, PlannerRecord, again="Export the planner again.")
 
 
 class Plan(NamedTuple):
@@ -54,10 +36,20 @@ class Planner:
     """Label-free: nothing it holds or takes has a place for an outcome."""
 
     def __init__(
-        self, geometries: Mapping[str, Geometry], alignment: Alignment, lifted: str
+        self,
+        geometries: Mapping[str, Geometry],
+        alignment: Alignment,
+        lifted: str,
+        composition: Composition | None = None,
     ) -> None:
-        _check_parts(alignment, dict.fromkeys(geometries), lifted)
+        check_parts(alignment, dict.fromkeys(geometries), lifted)
         self.geometries, self.alignment, self.lifted = dict(geometries), alignment, lifted
+        self.composition, c = composition, alignment.config
+        self.read, self.ends = c.geometries, c.latents  # whose costs and last latents decide
+        if composition is not None:  # one more geometry, whose futures replace TD-JEPA's
+            model = self.geometries[composition.patch.geometry]
+            self.geometries[PLASTIC] = composition.adapted(model)
+            self.read, self.ends = (*self.read, PLASTIC), (*self.ends, PLASTIC)
         self._fast: dict[str, Fast] = {}  # recorded calls, on a GPU
 
     @torch.inference_mode()
@@ -82,7 +74,7 @@ class Planner:
         kept: tuple[Tensor, Tensor] | None = None
         for name in self.geometries:
             costs[name], futures, goal = self._predict(name, given)  # costs of unrounded futures
-            if name in self.alignment.config.latents:
+            if name in self.ends:
                 ends[name], goals[name] = futures[:, :, -1].half(), goal.half()
             if name == self.lifted:
                 kept = futures.half(), goal.half()
@@ -91,9 +83,16 @@ class Planner:
         evidence = Evidence.from_arrays(
             start_ids=names, candidate_ids=ids, costs=costs, latents=ends, goals=goals
         )
-        decision = self.alignment.decide(evidence)
+        decision = self.decide(evidence)
         lifted = realize(*kept, decision.final, ids) if lift else kept[0]
         return Plan(decision.choice, decision.order, decision, lifted, kept[1])
+
+    def decide(self, evidence: Evidence) -> Decision:
+        """From evidence of all its geometries, composed if it holds a composition."""
+        if self.composition is None:
+            return self.alignment.decide(evidence)
+        same_weights({PLASTIC: self.composition.hash}, evidence.weights)
+        return decide_composed(self.alignment, self.composition.threshold, evidence)
 
     @torch.inference_mode()
     def search_cost(
@@ -138,48 +137,23 @@ def reads_back(plan: Plan, ids: Tensor) -> bool:
     )
 
 
-def export_planner(
-    alignment: Alignment, weights: Sequence[str], lifted: str, folder: Path, card: dict[str, Any]
-) -> None:
-    """Write everything into one folder, the manifest last; nothing if a part is missing."""
-    where = {geometry_name(place): place for place in weights}
-    hashes = {name: weights_hash(place) for name, place in where.items()}
-    _check_parts(alignment, hashes, lifted)
-    about, parts = {"geometries": [*where], "lifted": lifted}, {}
-    writer = Writer(folder, PLANNER, about, {f"weights of {n}": of for n, of in hashes.items()})
-    with writer.opened():
-        if writer.complete:
-            raise DjepaError(f"{folder} holds a finished planner already. Choose another folder.")
-        for part in ("geometries", "alignment"):  # what an earlier try left
-            shutil.rmtree(folder / part, ignore_errors=True)
-        for name, place in where.items():
-            copy_weights(place, folder / "geometries" / name)
-            parts[f"geometries/{name}/{MANIFEST}"] = folder / "geometries" / name
-        save_alignment(alignment, folder / "alignment", card)
-        parts[f"alignment/{MANIFEST}"] = folder / "alignment"
-        writer.enter({name: (part / MANIFEST).read_bytes() for name, part in parts.items()})
-        writer.finish()
+def load_planner(file: Path, device: str | torch.device = "cpu") -> Planner:
+    """What `djepa export` wrote, ready to plan; nothing else is read."""
+    parts = read_planner(file, device)
+    return Planner(parts.geometries, parts.alignment, parts.lifted, parts.composition)
 
 
-def load_planner(folder: Path, device: str | torch.device = "cpu") -> Planner:
-    """A planner, ready to plan; every file is checked against its hash."""
-    stored = Folder(folder, PLANNER)
-    stored.verify()
-    record: PlannerRecord = stored.about
-    where = {name: folder / "geometries" / name for name in record.geometries}
-    for name, place in where.items():
-        stored.belongs(f"weights of {name}", weights_hash(place))
-    alignment = load_alignment(folder / "alignment")
-    _check_parts(alignment, {n: weights_hash(place) for n, place in where.items()}, record.lifted)
-    models = {name: load_geometry(place, device) for name, place in where.items()}
-    assert alignment.operator is not None
-    alignment.operator.to(device)
-    return Planner(models, alignment, record.lifted)
-
-
-def _check_parts(alignment: Alignment, hashes: Mapping[str, str | None], lifted: str) -> None:
-    """The alignment has all geometries it reads, and those that it was fitted with."""
-    missing = sorted({*alignment.config.geometries, lifted} - hashes.keys())
-    if missing:
-        raise DjepaError(f"The planner needs the geometries {', '.join(missing)} too.")
-    same_weights(alignment.weights, {name: of for name, of in hashes.items() if of is not None})
+def planned_geometries(
+    file: Path, device: str | torch.device, world: str
+) -> list[tuple[Geometry, str]]:
+    """Every geometry of a planner and the hash of its weights, if they are of that world."""
+    parts = read_planner(file, device)
+    for name, trained in parts.worlds.items():
+        if trained not in ("", world):
+            raise DjepaError(f"'{name}' of {file} was trained in the world '{trained}', not in "
+                             f"'{world}'.")  # fmt: skip
+    planner = Planner(parts.geometries, parts.alignment, parts.lifted, parts.composition)
+    hashes = dict(parts.hashes)
+    if parts.composition is not None:
+        hashes[PLASTIC] = parts.composition.hash
+    return [(model, hashes[name]) for name, model in planner.geometries.items()]

@@ -12,6 +12,7 @@ have it and the hash of those tensors, and its own file holds the rest.
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -100,27 +101,42 @@ def load_geometry(
     `world`: refuse weights that were trained in another one.
     """
     stored = Folder(find_weights(where), GEOMETRY)
-    recipe = stored.record("card.json").get("recipe")
-    trained = recipe.get("world", "push") if isinstance(recipe, dict) else world
-    if world is not None and trained != world:
+    if world is not None and (trained := _world(stored, world)) != world:
         raise DjepaError(f"The weights '{where}' were trained in the world '{trained}', not in "
                          f"'{world}'. Choose others: `djepa weights` lists them.")  # fmt: skip
-    record: GeometryRecord = stored.record("config.json")
+    tensors = load_tensors(stored.path / TENSORS, read_tensors(stored))
+    return build_geometry(stored.path, stored.record("config.json"), tensors, device)
+
+
+def build_geometry(
+    path: Path, record: GeometryRecord, tensors: Mapping[str, Tensor], device: str | torch.device
+) -> Model:
+    """A geometry in eval mode, of what was stored at `path`."""
     kind = get_kind(record.geometry)
-    sizes: Any = typed(stored.path / "config.json", record.config, kind.config)
+    sizes: Any = typed(path, record.config, kind.config)
     model: Model = kind.build(sizes)
     if isinstance(model, TDJEPA) and record.planning is not None:
         model.planned_by(record.planning)
-    tensors = load_tensors(stored.path / TENSORS, read_tensors(stored))
     try:
         model.load_state_dict({name: _widen(tensor) for name, tensor in tensors.items()})
     except (RuntimeError, ValueError) as error:
-        raise DjepaError(
-            f"{stored.path}: the tensors do not fit the configuration ({error})."
-        ) from None
+        raise DjepaError(f"{path}: the tensors do not fit the configuration ({error}).") from None
     if torch.device(device).type == "cuda":
         model.chunk *= CUDA_CHUNKS
     return model.eval().requires_grad_(False).to(device)
+
+
+def read_geometry(where: str | Path) -> tuple[GeometryRecord, dict[str, Tensor], str]:
+    """What a geometry is built of, as it is stored, and the world it was trained in."""
+    stored = Folder(find_weights(where), GEOMETRY)
+    tensors = load_tensors(stored.path / TENSORS, read_tensors(stored))
+    return stored.record("config.json"), tensors, _world(stored, "")
+
+
+def _world(stored: Folder, unknown: str) -> str:
+    """The world that weights were trained in, if their card says so."""
+    recipe = stored.record("card.json").get("recipe")
+    return str(recipe.get("world", "push")) if isinstance(recipe, dict) else unknown
 
 
 def read_tensors(stored: Folder) -> bytes:

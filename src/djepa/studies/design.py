@@ -65,7 +65,8 @@ class Sizes:
     audit: int = 0
     plastic: tuple[int, int] = (0, 0)  # fitting and calibration starts of adapted predictors
     curve: tuple[int, ...] = ()  # fitting starts of a learning curve
-    repeats: int = 10  # of a latency measurement
+    repeats: int = 10  # of a latency measurement,
+    timed: int = 256  # and its starts
     updates: int | None = None  # most updates of an operator
     shipped: bool = False  # take the fitted methods of the package instead of fitting
     retained: int = 0  # confirmation starts of the paper's PushT pools

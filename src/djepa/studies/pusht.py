@@ -146,6 +146,13 @@ def _predictor(place: Place) -> LeWM:
 
 
 BUDGETED = ("native lewm", "native tdjepa", "fusion, two", "relational", FUSION, OURS)
+DEPLOYED = (  # method, whether its decision is written into the futures
+    ("relational", False),
+    ("composition", False),
+    ("relational", True),
+    ("composition", True),
+    (OURS, True),
+)
 PAPER = Sizes(448, 64, 512, 256, 96, (384, 128), retained=320, mechanism=128)
 LARGE = Sizes(
     4096, 512, 2048, 2048, 512, (384, 128), (448, 1024, 2048, 4096), retained=2048, mechanism=512
@@ -170,7 +177,7 @@ PUSHT = Design(
     ),
     weights=FOUR,
     sizes={
-        "quick": Sizes(96, 32, 64, 48, 48, repeats=3, shipped=True, retained=64),
+        "quick": Sizes(96, 32, 64, 48, 48, repeats=3, timed=16, shipped=True, retained=64),
         "paper": PAPER,
         "frozen": replace(PAPER, plastic=(0, 0)),  # no adapted predictors, which need a GPU
         "large": LARGE,
@@ -198,7 +205,7 @@ PUSHT = Design(
         mechanism(PUBLISHED),
         learning((FUSION, "pointwise", "relational", OURS)),
         lifting(("relational", OURS), "tdjepa"),
-        deployment((("relational", False), ("relational", True), (OURS, True)), "tdjepa", AUDITED),
+        deployment(DEPLOYED, "tdjepa", AUDITED),
         films(("native lewm", "native tdjepa", OURS)),
         inspector(("native lewm", "native tdjepa", FUSION, "relational", OURS), FUSION, (5, 2, 3)),
     ),

@@ -29,6 +29,7 @@ CLAIM = "study.json"
 ELSEWHERE = (
     "banks",
     "fits",
+    "planners",
     "tables",
     "figures",
     "films",

@@ -6,6 +6,7 @@
       fits/GROUP/               fusions and alignments; in GROUP-own what else was fitted
       rows/CASE.csv.gz          one row per method and start: success, cost and comparisons
       measures/NAME/CASE.json   what the measures of the design found
+      planners/GROUP/           a file per method that plans by itself, where deployment is measured
       tables/ figures/ report.html
 
 Legend: N starts, K candidates.
