@@ -171,14 +171,20 @@ def _tables(results: Results) -> Iterator[Table]:
         first = next(iter(value.values()))
         note = (
             f"Milliseconds: median (fastest-slowest) of the repeats on {first['device']}, in "
-            f"batches of {BATCH}; they depend on the machine. Beside them the paper's."
+            f"batches of {BATCH}; they depend on the machine. In brackets: the paper's."
         )
         if needed := first.get("installed"):
             note += f" Beside djepa a planner needs {', '.join(needed)}."
         heads = ("planner", "success", "eligible", "ms per start", "files", "packages",
                  "choices as decided", "ranks read back", "choices read back")  # fmt: skip
-        title = f"Deployed planners, {case} pools"
-        yield Table(f"deployment-{case}", title, heads, lines, note)
+        kept = [i for i, _ in enumerate(heads) if any(line[i] for line in lines)]
+        yield Table(
+            f"deployment-{case}",
+            f"Deployed planners, {case} pools",
+            tuple(heads[i] for i in kept),  # earlier results have fewer columns
+            tuple(tuple(line[i] for i in kept) for line in lines),
+            note,
+        )
 
 
 def _line(
