@@ -17,7 +17,8 @@ from djepa.models.lewm import LeWM
 from djepa.models.predictions import read_predictions
 from djepa.models.weights import load_geometry
 from djepa.studies import controls
-from djepa.studies.controls import ADAPTED, NATIVE, Budget
+from djepa.studies.adapting import ADAPTED, Budget
+from djepa.studies.controls import NATIVE
 from djepa.studies.results import make_tables
 
 pytest.importorskip("matplotlib")

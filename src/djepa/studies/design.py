@@ -141,6 +141,7 @@ class Design:
     rule: str = ""  # name of that rule, if tables show the eligible starts beside all of them
     paper: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # view -> pools, case there
     paper_names: Mapping[str, str] = field(default_factory=dict)  # the paper's method -> ours
+    task: str = ""  # the study of the paper whose figures stand beside, if its name is another
     unit: tuple[float, str] | None = None  # factor of costs and a note that names their unit
     first: str = ""  # name of the candidate with the smallest ID, where it is special
     realised: str = ""  # geometry whose executed latents choose, as a bound

@@ -130,7 +130,8 @@ def _thresholds(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
         yield "thresholds", "Success of the same choices, by the threshold that a rule might set."
 
 
-def _relational(dense: tuple[str, ...], ranked: tuple[str, ...]) -> AlignConfig:
+def relational_over(dense: tuple[str, ...], ranked: tuple[str, ...]) -> AlignConfig:
+    """The published operator of this task."""
     return AlignConfig(
         dense=dense,
         ranked=ranked,
@@ -164,8 +165,8 @@ GRANULAR = Design(
     recipe=Recipe(
         mixtures={FUSION: (VIEWS, None), CONTROL: (VIEWS, "plain")},
         alignments={
-            "relational": _relational(("plain",), ("plain",)),
-            "multi-view": _relational((), VIEWS),
+            "relational": relational_over(("plain",), ("plain",)),
+            "multi-view": relational_over((), VIEWS),
             "log costs": mixed(VIEWS, (), "log"),
             "mixture": mixed(VIEWS, ("plain",)),
             OURS: careful(VIEWS, ("plain",)),

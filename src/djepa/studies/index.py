@@ -27,13 +27,16 @@ STUDIES = {  # name -> module; the design has its name in capitals
     "controls": "controls",
     "control": "closed_loop",
 }
+MAIN = {f"main-{task}": "main" for task in ("pusht", "reacher", "granular")}  # for the table
 
 
 def get_design(name: str) -> "Design":
     """The design of that name, imported when it is asked for."""
-    if name not in STUDIES:
-        raise unknown_name("study", name, STUDIES)
-    found: Design = getattr(import_module(f"djepa.studies.{STUDIES[name]}"), name.upper())
+    known = {**STUDIES, **MAIN}
+    if name not in known:
+        raise unknown_name("study", name, known)
+    module = import_module(f"djepa.studies.{known[name]}")
+    found: Design = getattr(module, name.upper().replace("-", "_"))
     return found
 
 

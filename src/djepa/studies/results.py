@@ -90,14 +90,14 @@ class Results:
         d = self.design
         at = {view: (pools, case if quantity == "success" else "")
               for view, (pools, case) in d.paper.items() if view in self.views}  # fmt: skip
-        return paper.columns(d.name, at, quantity, d.paper_names)
+        return paper.columns(d.task or d.name, at, quantity, d.paper_names)
 
     def printed(
         self, case: str, method: str, quantity: str, population: str, candidates: int = 63
     ) -> Figure | None:
         """The paper's figure of a measure; its starts are eligible ones of pools like these."""
         pools, at = self.design.paper.get(ELIGIBLE.format(case), ("", ""))
-        of = (self.design.name, population, pools, method, at)
+        of = (self.design.task or self.design.name, population, pools, method, at)
         return paper.figure(*of, quantity, candidates)
 
 

@@ -225,7 +225,7 @@ class Study:
             for role, case in banks:
                 if weights in self._needed(role):
                     say(f"  {weights}: {role}, {case.name}")
-                    summary = self.design.summary
+                    summary = self.design.summary and hasattr(model, "summary")
                     predict_bank(
                         self.bank(case), model, of, device, look=case.look, summary=summary
                     )
