@@ -21,6 +21,7 @@ from djepa.report.results import gap_closed, pair_of
 from djepa.report.tables import to_markdown
 from djepa.studies import results as study
 from djepa.studies.index import across_studies
+from djepa.studies.table import MainTable, find_results
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -139,6 +140,16 @@ def learned(run: str, case: str, method: str, fit: int) -> str:
 def milliseconds(run: str, case: str, name: str) -> str:
     """Median time of a deployed planner for one start."""
     return f"{median(stored(run).measured('deployment')[case][name]['milliseconds']):.1f} ms"
+
+
+def main_table(name: str) -> str:
+    """One of the three tables of `djepa study table`, from every stored run."""
+    return next(to_markdown(table) for table in _main().tables() if table.name == name)
+
+
+@cache
+def _main() -> MainTable:
+    return MainTable(find_results([RESULTS]))
 
 
 def spearman(size: int) -> str:

@@ -14,7 +14,9 @@ class RunStudy:
     """Collect, predict, fit, decide, measure and report. Run again to resume."""
 
     study: Annotated[str, Positional, arg(metavar="STUDY")] = "pusht"
-    """Which: pusht, reacher, granular, shapes, appearance, controls, control, or all of them."""
+    """Which: pusht, reacher, granular, shapes, appearance, controls, control, or all of them;
+    main-pusht, main-reacher and main-granular have every method of the paper's main table, and
+    table makes it of stored rows."""
     preset: str = "quick"
     """quick (minutes), paper (the published population sizes) or large (narrow intervals); of
     pusht also frozen (paper without plasticity and fine-tuning, which need a GPU)."""
@@ -32,19 +34,24 @@ class RunStudy:
     """Processes; 0 takes every core."""
     until: str = ""
     """Name of the last stage to run; all without it."""
+    rows: tuple[Path, ...] = ()
+    """table: folders that hold finished studies; runs and, in a checkout, docs/results without
+    it."""
 
     def run(self) -> int:
         """Run the stages that are missing."""
         from importlib.util import find_spec
 
         from djepa.errors import MissingExtraError, check_name
-        from djepa.studies.index import STUDIES, write_index
+        from djepa.studies.index import MAIN, STUDIES, write_index
 
-        check_name("study", self.study, (*STUDIES, "all"))
+        check_name("study", self.study, (*STUDIES, *MAIN, "all", "table"))
+        if self.study == "table":
+            return self._table()
         if not self.until and find_spec("matplotlib") is None:  # before the work, not after
             raise MissingExtraError("The figures of a study", "report")
         missing = [name for name in ("mujoco", "dm_control") if find_spec(name) is None]
-        if self.study in ("reacher", "all") and missing:
+        if self.study in ("reacher", "main-reacher", "all") and missing:
             raise MissingExtraError("The reacher study", "mujoco")
         out = self.out or Path("runs") / self.study
         if self.study != "all":
@@ -54,6 +61,20 @@ class RunStudy:
             console.print(f"== {name}")
             self._one(name, out / name)
         console.print(f"open {write_index(out)}")
+        return 0
+
+    def _table(self) -> int:
+        """The main table, of whatever rows there are."""
+        from djepa.models.weights import CHECKOUT
+        from djepa.report.tables import to_markdown
+        from djepa.studies.table import write_main
+
+        stored = (Path("runs"), CHECKOUT / "docs" / "results")
+        places = self.rows or tuple(place for place in stored if place.is_dir())
+        out = self.out or Path("runs/table")
+        found = write_main(out, places)
+        console.print(to_markdown(found.main()))
+        console.print(f"open {out / 'report.html'}")
         return 0
 
     def _one(self, name: str, out: Path) -> None:

@@ -95,8 +95,8 @@ def _evidence(dense: tuple[str, ...]) -> Callable[[Bank, str], Evidence]:
 
 def _recipe(task: str, there: tuple[str, ...], fused: str, dense: str) -> Recipe:
     """D-JEPA as published is learned together with its transport on Reacher, and not listed."""
-    published = {"pusht": AlignConfig(), "granular": relational_over(("dinowm",), ("dinowm",))}
-    density = PAIR if task != "granular" else ("dinowm",)
+    published = {"pusht": AlignConfig(), "granular": relational_over((dense,), (dense,))}
+    density = PAIR if task != "granular" else (dense,)
     ours = careful(there, density, "log" if task == "pusht" else "log+ranks")
     known = {"relational": published[task]} if task in published else {}
     mixtures = {fused: (there, None), f"consensus + {fused}": (there, dense)}
@@ -146,9 +146,11 @@ SIZES = {
 
 def main_design(task: str) -> Design:
     """Every method of the main table that the weights of a task allow."""
-    there = trained(task)
+    there = trained(task) or FOUR  # without any, running it says which are missing
     fused = FUSED.get(there, "fusion")
-    dense = "dinowm" if task == "granular" else "tdjepa"
+    dense = "tdjepa"  # whose last latents make pool density, and the published operator on grains
+    if task == "granular":
+        dense = "dinowm" if "dinowm" in there else there[0]
     adapted = ADAPTED if "tdjepa" in there else {}
     natives = {f"native {name}": name for name in there}
     first = NATIVE if adapted else next(iter(natives))
@@ -164,13 +166,13 @@ def main_design(task: str) -> Design:
         weights=tuple(named(task, name) for name in there),
         sizes=SIZES[task],
         cases=_cases(task, BANKS[task], **more),
-        evidence=_evidence(("dinowm",) if task == "granular" else PAIR),
+        evidence=_evidence((dense,) if task == "granular" else PAIR),
         recipe=_recipe(task, there, fused, dense),
         natives={first: natives[first], **natives, **adapted},
         density=() if task == "granular" else ("tdjepa",),
         fusion=fused,
         control=f"consensus + {fused}",
-        base="native dinowm" if task == "granular" else fused,
+        base=f"native {dense}" if task == "granular" else fused,
         against=tuple(adapted),
         adapted=tuple(adapted),
         measures=(

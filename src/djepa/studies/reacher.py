@@ -89,8 +89,8 @@ def trajectories(study: Study, case: Case) -> Trajectories:
     """Futures of both models as they are stored, and TD-JEPA's goals."""
     stored = {name: read_predictions(study.bank(case), name) for name in PAIR}
     futures = [torch.from_numpy(np.asarray(stored[name].futures)).float() for name in PAIR]
-    goal = torch.from_numpy(stored["tdjepa"].goal).float()
-    return Trajectories(futures[0], futures[1], goal).to(study.place.device)
+    goal, part = torch.from_numpy(stored["tdjepa"].goal).float(), slice(*(case.part or (None,)))
+    return Trajectories(futures[0][part], futures[1][part], goal[part]).to(study.place.device)
 
 
 def _criterion(study: Study) -> Criterion:

@@ -1,0 +1,249 @@
+"""The paper's main table from stored rows: every method, every task, the paper's cell beside ours.
+
+Nothing is run here. A cell is counted from the rows of one study; where no study has rows of a
+method on those pools, the cell is listed as missing, with the reason and the command that makes it.
+Rows of the studies main-pusht, main-reacher and main-granular, where all methods decided on the
+same starts, come first; rows of the earlier studies stand in until those are there, and are marked.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from djepa.align.presets import FOUR
+from djepa.align.registry import label
+from djepa.errors import DjepaError
+from djepa.evaluate import paper
+from djepa.evaluate.intervals import Rate
+from djepa.evaluate.rows import Row
+from djepa.files import naming
+from djepa.report.page import Page, Section, write_page
+from djepa.report.tables import Table, write_table
+from djepa.studies.adapting import ADAPTED
+from djepa.studies.main import EARLIER, OURS, named, trained
+from djepa.studies.results import Results, load_results
+from djepa.worlds.chamfer import MAIN
+
+TABLE = "table"
+METHODS = (
+    *(f"native {name}" for name in ("jepawm", "dinowm", "lewm", "tdjepa")),
+    *("PEGrad", "Var-JEPA", "conflict-safe", "expected value", "CVaR"),
+    *("plasticity", "fusion, four", "relational", "composition", OURS),
+)
+MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows of a column are looked for."""
+
+    study: str
+    view: str  # a case, or its eligible starts
+    first: int = 0  # only so many of its starts; 0: all
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the paper's table."""
+
+    title: str
+    task: str
+    sources: tuple[Source, ...]  # the first that has rows is the column's own
+    pools: str
+    case: str = ""
+    population: str = "confirmation"
+    factor: float = 0.0  # of costs, if the column is one of costs
+
+    def theirs(self, method: str) -> str:
+        """The paper's cell."""
+        quantity = "cost" if self.factor else "success"
+        key = (self.task, self.population, self.pools, method, self.case, quantity)
+        found = paper.figure(*key)
+        return "" if found is None else f"{found.value:.{3 if self.factor else 2}f}"
+
+
+def _granular(title: str, view: str, case: str = "", factor: float = 0.0) -> Column:
+    sources = (Source("main-granular", view), Source("granular", view))
+    return Column(title, "granular", sources, "replay", case, factor=factor)
+
+
+COLUMNS = (
+    Column(
+        "PushT",
+        "pusht",
+        (Source("main-pusht", "published, eligible"), Source("pusht", "published, eligible")),
+        paper.RETAINED,
+    ),
+    Column(
+        "Reacher",
+        "reacher",
+        (Source("main-reacher", "reference"), Source("reacher", "reference")),
+        "reference-control",
+    ),
+    _granular("granular, Chamfer", "main", factor=MAIN),
+    _granular("granular, main", "main", "main"),
+    _granular("granular, strict", "strict", "strict"),
+    Column(
+        "PushT, earlier",
+        "pusht",
+        (Source("main-pusht", EARLIER), Source("pusht", "published", 32)),
+        paper.RETAINED,
+        population=EARLIER,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class MainTable:
+    """Stored results of any number of studies."""
+
+    found: tuple[Results, ...]
+
+    def source(self, of: Source) -> Results | None:
+        """The run of a study with most starts of that view."""
+        runs = [r for r in self.found if r.design.name == of.study and of.view in r.views]
+        return max(runs, key=lambda r: len(self._rows(of, r)), default=None)
+
+    def rows(self, of: Source, method: str) -> list[Row]:
+        """Of one method; none where it was not run."""
+        if (run := self.source(of)) is None:
+            return []
+        name = run.design.paper_names.get(method, method)
+        return [row for row in self._rows(of, run) if row.method == name]
+
+    def _rows(self, of: Source, run: Results) -> list[Row]:
+        found = [row for rows in run.views[of.view].values() for row in rows]
+        return [row for row in found if row.start < of.first] if of.first else found
+
+    @cached_property
+    def used(self) -> list[Source]:
+        """Every source that a cell comes from, in order; its place is its mark."""
+        cells = [self.cell(c, m)[1] for c in COLUMNS for m in METHODS]
+        return list(dict.fromkeys(of for of in cells if of is not None))
+
+    def cell(self, column: Column, method: str) -> tuple[str, Source | None]:
+        """Ours, and where it is from."""
+        for of in column.sources:
+            if rows := self.rows(of, method):
+                return _counted(rows, column.factor), of
+        return "", None
+
+    def main(self) -> Table:
+        """All rows and columns, the paper's cell beside each."""
+        columns, lines = ["method"], []
+        for column in COLUMNS:
+            columns += [column.title, f"{column.title}, paper"]
+        for method in METHODS:
+            cells = [label(method)]
+            for column in COLUMNS:
+                ours, of = self.cell(column, method)
+                mark = "" if of is None else f" {MARKS[self.used.index(of) % len(MARKS)]}"
+                absent = "missing" if self.lacks(column, method) else ""
+                cells += [f"{ours}{mark}" or absent, column.theirs(method)]
+            lines.append(tuple(cells))
+        note = (
+            "Success, % (95 % interval), and mean Chamfer distance. Cells with one mark are of the "
+            "same starts. The paper's figures are of its own starts and weights; its row D-JEPA is "
+            "with composition on PushT and without it elsewhere."
+        )
+        return Table("main", "The main table", tuple(columns), tuple(lines), note)
+
+    def sources(self) -> Table:
+        """What the marks stand for."""
+        lines = []
+        for mark, of in zip(MARKS, self.used, strict=False):
+            run = self.source(of)
+            assert run is not None
+            rows = self._rows(of, run)
+            starts = len({row.start for row in rows})
+            preset, first = str(run.about.get("preset", "")), rows[0]
+            lines.append((mark, of.study, preset, of.view, str(starts), first.rule, first.bank))
+        columns = ("mark", "study", "preset", "starts of", "starts", "rule", "bank")
+        return Table("main-sources", "Where the cells are from", columns, tuple(lines))
+
+    def lacks(self, column: Column, method: str) -> bool:
+        """Whether a cell that the paper has, or that is ours, has no rows here."""
+        wanted = method == OURS or bool(column.theirs(method))
+        return wanted and not self.cell(column, method)[0]
+
+    def missing(self) -> Table:
+        """Cells that have no rows, why, and what makes them."""
+        found: dict[tuple[str, str, str], tuple[list[str], list[str]]] = {}
+        for column in COLUMNS:
+            for method in METHODS:
+                if self.lacks(column, method):
+                    of = found.setdefault((column.task, *_reason(column, method)), ([], []))
+                    of[0].append(column.title)
+                    of[1].append(label(method))
+        lines = tuple(
+            (*("; ".join(dict.fromkeys(names)) for names in of), why, todo)
+            for (_, why, todo), of in found.items()
+        )
+        note = "" if lines else "None is missing."
+        columns = ("columns", "methods", "why", "what makes them")
+        return Table("main-missing", "Missing cells", columns, lines, note)
+
+    def tables(self) -> tuple[Table, ...]:
+        """All three."""
+        return self.main(), self.sources(), self.missing()
+
+
+def find_results(places: Sequence[Path]) -> tuple[Results, ...]:
+    """Results of every study in these folders or one folder below, in order."""
+    files = [f for place in places for how in ("study.json", "*/study.json", "*/*/study.json")
+             for f in sorted(place.glob(how))]  # fmt: skip
+    found = [load_results(file.parent) for file in files if any(file.parent.glob("rows/*.csv.gz"))]
+    if not found:
+        looked = ", ".join(map(str, places))
+        raise DjepaError(f"There are no rows of a study in {looked}. Run one: djepa study pusht")
+    return tuple(found)
+
+
+def write_main(out: Path, places: Sequence[Path]) -> MainTable:
+    """The three tables as files, and one page."""
+    found = MainTable(find_results(places))
+    with naming(out):
+        (out / "tables").mkdir(parents=True, exist_ok=True)
+    for table in found.tables():
+        write_table(out / "tables", table)
+    page = Page(
+        title="The main table",
+        subtitle="Every method on every task of the paper, its figures beside ours.",
+        sections=tuple(Section(t.title, (), (t,)) for t in found.tables()),
+        footer="djepa study table",
+    )
+    write_page(out / "report.html", page)
+    return found
+
+
+def _counted(rows: Sequence[Row], factor: float) -> str:
+    if factor:
+        return f"{factor * np.mean([row.cost for row in rows]):.3f}"
+    return Rate(sum(row.success for row in rows), len(rows)).percent(interval=True)
+
+
+def _reason(column: Column, method: str) -> tuple[str, str]:
+    """Why a cell has no rows, and the command that makes them."""
+    run = f"djepa study main-{column.task} --preset paper"
+    there = trained(column.task)
+    absent = [name for name in _needed(method) if name not in there]
+    if absent:
+        names = [named(column.task, name) for name in absent]
+        world = {"pusht": "push"}.get(column.task, column.task)
+        commands = [f"djepa train {world} --geometry {name} --out weights/{of}"
+                    for name, of in zip(absent, names, strict=True)]  # fmt: skip
+        return f"no weights {', '.join(names)}", "; ".join([*commands, run])
+    return "no rows yet", run
+
+
+def _needed(method: str) -> Iterator[str]:
+    """Geometries that a method reads."""
+    if method.startswith("native "):
+        yield method.removeprefix("native ")
+    elif method in ADAPTED:
+        yield "tdjepa"
+    elif method == "fusion, four":
+        yield from FOUR
