@@ -9,6 +9,7 @@ from pathlib import Path
 from djepa.align.registry import label
 from djepa.evaluate.rows import successes
 from djepa.report.figures import success_bars
+from djepa.studies.pages import draw_cases
 from tools.docs.fill import MARK, ROOT, changed
 from tools.docs.values import stored
 
@@ -17,7 +18,7 @@ REMOTE = re.compile(r'<script src="https?://[^"]*"[^>]*></script>')
 
 
 def draw(folder: Path) -> None:
-    """Success of the methods in README's table, as an SVG and its numbers."""
+    """Success of the methods in README's table, and in every shape and look: SVGs and numbers."""
     table = next(c for c, _ in MARK.findall((ROOT / "README.md").read_text()) if "short(" in c)
     run, *methods = re.findall(r'"([^"]+)"', table)
     panels = {}
@@ -25,6 +26,9 @@ def draw(folder: Path) -> None:
         solved = successes(rows)
         panels[case] = {label(n): (int(solved[n].sum()), len(solved[n])) for n in methods}
     success_bars(folder / "success", panels)[0].unlink()  # the PNG
+    for name in ("shapes-paper", "appearance-paper"):
+        for stem, _ in draw_cases(stored(name), folder):
+            (folder / f"{stem}.png").unlink()
 
 
 def site() -> int:

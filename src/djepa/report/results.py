@@ -5,7 +5,7 @@ together. The paper's figures are of its own starts, pools and weights: to look 
 against. Legend: N starts.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,9 +90,17 @@ def cost_table(
 
 
 def paired_table(
-    seen: Views, ours: str, others: Sequence[str], verdicts: Sequence[Verdict], clustered: bool
+    seen: Views,
+    ours: str,
+    others: Sequence[str],
+    verdicts: Sequence[Verdict],
+    clustered: bool,
+    paper: Callable[[str, str], str] = lambda view, other: "",
 ) -> Table:
-    """Ours against others, start by start; primary comparisons with their verdict."""
+    """Ours against others, start by start; primary comparisons with their verdict.
+
+    `paper` gives what is printed of the gains and losses of ours over another in a view.
+    """
     judged = {(v.where, v.ours, v.theirs): v for v in verdicts}
     lines = []
     for other in others:
@@ -100,7 +108,7 @@ def paired_table(
             if (p := pair_of(rows, ours, other, clustered)) is not None:
                 found = judged.get((view, ours, other))
                 word = (f"{found.adjusted:.2g}", found.word) if found else ("", "")
-                counts = (str(p.gains), str(p.losses), f"{p.p:.2g}", *word)
+                counts = (str(p.gains), str(p.losses), f"{p.p:.2g}", *word, paper(view, other))
                 lines.append((label(other), view, str(p.starts), *_difference(p), *counts))
     how = "whole starts, each with all its cases" if clustered else "whole starts"
     note = (
@@ -111,8 +119,12 @@ def paired_table(
     )
     title = f"{label(ours)} against other methods, on the same starts"
     about = ("against", "on", "starts", "difference, points", "95 % interval")
-    columns = (*about, "gains", "losses", "p", "adjusted p", "verdict")
-    return Table(f"paired-{slug(ours)}", title, columns, tuple(lines), note)
+    columns = [*about, "gains", "losses", "p", "adjusted p", "verdict"]
+    if any(line[-1] for line in lines):
+        columns.append("gains and losses, paper")
+        note += f" {PRINTED}"
+    shown = tuple(line[: len(columns)] for line in lines)
+    return Table(f"paired-{slug(ours)}", title, tuple(columns), shown, note)
 
 
 def ablation_table(case: str, rows: Rows, blocks: Mapping[str, Sequence[str]]) -> Table:

@@ -72,7 +72,7 @@ CONTROLS = Design(
     pools={"reference": "perturbations of one hidden solution, as in the paper"},
     measures=(
         preservation(NATIVE, ADAPTED),
-        films((NATIVE, OURS)),
+        films((NATIVE, OURS), also=(FUSION,)),
         inspector((NATIVE, *ADAPTED, "relational", OURS), NATIVE, (3, 1, 1)),
     ),
     prepare=adapting(),

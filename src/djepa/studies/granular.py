@@ -182,7 +182,7 @@ GRANULAR = Design(
         SPARSITY,
         Measure("thresholds", "Other thresholds", figures=_thresholds),
         costs((OURS, "relational"), "native", MARKS, MAIN, ("main",)),
-        films(("native", OURS)),
+        films(("native", OURS), also=(FUSION,)),
         inspector(("native", FUSION, CONTROL, "relational", OURS), "native", (3, 1, 1), ("main",)),
     ),
     summary=True,

@@ -177,7 +177,7 @@ def main_design(task: str) -> Design:
         adapted=tuple(adapted),
         measures=(
             *((preservation(NATIVE, adapted, weights),) if adapted else ()),
-            films((first, fused, OURS)),
+            films((first, OURS), also=(fused,)),
             inspector((first, fused, "relational", OURS), first, (3, 1, 1), (FIRST[task],)),
         ),
         summary=task == "granular",

@@ -12,6 +12,7 @@ from djepa.align.registry import METHODS, label, slug
 from djepa.evaluate.intervals import rate_of
 from djepa.evaluate.rows import successes
 from djepa.files import to_json, write_atomically
+from djepa.report.cases import case_bars
 from djepa.report.figures import gains_and_losses, success_bars
 from djepa.report.page import Figure, Headline, Page, Section, write_page
 from djepa.report.results import pair_of
@@ -153,8 +154,9 @@ def _headlines(results: Results) -> Iterator[Headline]:
 
 
 def _success(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
-    """Bars where the cases fit beside each other."""
+    """Bars of every method where the cases fit beside each other, of the main ones elsewhere."""
     if len(results.rows) > PANELS:
+        yield from draw_cases(results, folder)
         return
     panels = {
         case: {label(n): (int(hits.sum()), len(hits)) for n, hits in successes(of).items()}
@@ -168,6 +170,28 @@ def _success(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
         paper.setdefault(case, {})[label(method)] = value
     success_bars(folder / "success", panels, {t: of for t, of in groups.items() if of}, paper)
     yield "success", "Success of every method, with 95 % intervals."
+
+
+def draw_cases(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
+    """Every case of every group, the main methods beside each other."""
+    d = results.design
+    shown = [m for m in (*d.primary, d.published, d.ours) if m in results.methods]
+    paper = {(case, label(m)): value for (case, m), value in results.paper().items()}
+    for group, cases in groups_of(results).items():
+        bars = {
+            case: {label(m): (int(hits[m].sum()), len(hits[m])) for m in shown}
+            for case in cases
+            if (hits := successes(results.rows[case]))
+        }
+        case_bars(folder / f"cases-{group}", bars, {k: v for k, v in paper.items() if k[0] in bars})
+        yield f"cases-{group}", "Success in every case, with 95 % intervals."
+
+
+def groups_of(results: Results) -> dict[str, list[str]]:
+    """Group -> its cases that have rows."""
+    units = {name.removeprefix("all ") or name: of for name, of in results.design.units().items()}
+    found = {name: [case for case in of if case in results.rows] for name, of in units.items()}
+    return {name: cases for name, cases in found.items() if cases}
 
 
 def _gains(results: Results, folder: Path) -> Iterator[tuple[str, str]]:

@@ -34,6 +34,7 @@ from djepa.studies.measures.audit import audit
 from djepa.studies.measures.budget import budget
 from djepa.studies.measures.decisions import films, inspector
 from djepa.studies.measures.deployment import deployment
+from djepa.studies.measures.inverted import inverted
 from djepa.studies.measures.learning import learning
 from djepa.studies.measures.lifting import lifting
 from djepa.studies.measures.mechanism import mechanism
@@ -200,13 +201,14 @@ PUSHT = Design(
     },
     measures=(
         audit(*AUDITED),
+        inverted("lewm", *AUDITED),
         budget(BUDGETED),
         budget(BUDGETED, eligible=(PUBLISHED,)),
         mechanism(PUBLISHED),
         learning((FUSION, "pointwise", "relational", OURS)),
         lifting(("relational", OURS), "tdjepa"),
         deployment(DEPLOYED, "tdjepa", AUDITED),
-        films(("native lewm", "native tdjepa", OURS)),
+        films(("native lewm", "native tdjepa", OURS), also=(FUSION,)),
         inspector(("native lewm", "native tdjepa", FUSION, "relational", OURS), FUSION, (5, 2, 3)),
     ),
     blocks={

@@ -181,7 +181,7 @@ REACHER = Design(
     measures=(
         TRANSPORT,
         costs((OURS,), "native lewm", {"solved below": 1.0}),
-        films(("native lewm", OURS)),
+        films(("native lewm", OURS), also=(FUSION,)),
         inspector(
             ("native lewm", "native tdjepa", FUSION, CONTROL, "relational", OURS),
             "native lewm",

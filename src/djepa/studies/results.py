@@ -5,7 +5,7 @@ as a whole folder.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -92,6 +92,17 @@ class Results:
               for view, (pools, case) in d.paper.items() if view in self.views}  # fmt: skip
         return paper.columns(d.task or d.name, at, quantity, d.paper_names)
 
+    def beside(self, view: str, method: str, quantity: str) -> Figure | None:
+        """The paper's figure of a view, where it has one of the same study, pools and method."""
+        pools, case = self.design.paper.get(view, ("", ""))
+        of = (self.design.task or self.design.name, "confirmation", pools, method, case)
+        return paper.figure(*of, quantity)
+
+    def recorded(self, pools: str, method: str, case: str, quantity: str) -> Figure | None:
+        """The paper's figure of its audit starts, on pools of that kind."""
+        of = (self.design.task or self.design.name, "audit", pools, method, case)
+        return paper.figure(*of, quantity)
+
     def printed(
         self, case: str, method: str, quantity: str, population: str, candidates: int = 63
     ) -> Figure | None:
@@ -137,9 +148,18 @@ def paired_tables(results: Results) -> list[Table]:
     """Ours, and D-JEPA as published, against other methods."""
     d = results.design
     others = [n for n in results.methods if n in (*d.primary, *d.against)]
+    shown = dict.fromkeys((d.ours, d.published, "composition"))
+
+    def printed(ours: str) -> Callable[[str, str], str]:
+        def of(view: str, other: str) -> str:
+            both = [results.beside(view, ours, f"{w} {other}") for w in ("gains over", "losses to")]
+            return " and ".join(f"{x.value:.0f}" for x in both if x is not None)
+
+        return of
+
     return [
-        paired_table(results.views, ours, others, results.verdicts, d.clustered)
-        for ours in (d.ours, d.published)
+        paired_table(results.views, ours, others, results.verdicts, d.clustered, printed(ours))
+        for ours in shown
         if ours in results.methods
     ]
 

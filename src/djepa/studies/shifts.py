@@ -130,7 +130,7 @@ SHAPES = Design(
     fusion=FUSION,
     control=CONTROL,
     against=("mixture",),
-    measures=(films(("native", OURS), UNSEEN), SHOWN),
+    measures=(films(("native", OURS), UNSEEN, (FUSION,)), SHOWN),
     summary=True,
     together=True,
     paper={s: (PUBLISHED, s) for s in UNSEEN} | {"all published": (PUBLISHED, "mean")},
@@ -153,7 +153,7 @@ APPEARANCE = replace(
         "large": Sizes(256, 128, 256),
     },
     cases=_look_cases,
-    measures=(LOOKS, films(("native", OURS), CONDITIONS[:4]), SHOWN),
+    measures=(LOOKS, films(("native", OURS), also=(FUSION,)), SHOWN),
     clustered=True,
     paper={look: (PUBLISHED, look.removesuffix(".v2")) for look in CONDITIONS}
     | {"all": (PUBLISHED, "mean")},

@@ -2,15 +2,17 @@
 on them. Legend: N starts, K candidates, T frames, S side of a frame.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from djepa.align.methods import Choice
 from djepa.align.registry import GEOMETRIES, label
+from djepa.bank.read import Bank
 from djepa.bank.schema import encode
 from djepa.files import write_atomically
 from djepa.report.frames import films as draw_films
@@ -20,6 +22,7 @@ from djepa.studies.design import Case, Measure
 from djepa.studies.results import Results
 from djepa.studies.stages import Say
 from djepa.studies.study import Study
+from djepa.tasks.task import PLAIN
 
 Bools = npt.NDArray[np.bool_]
 FILM = 128  # pixels
@@ -63,40 +66,64 @@ def _view(choice: Choice) -> View:
     return View(array(choice.score), array(choice.position), base, opened, gain, choice.threshold)
 
 
-def films(methods: Sequence[str], only: tuple[str, ...] = ()) -> Measure:
-    """The first start on which the last method succeeds and all the others fail, executed."""
+def films(methods: Sequence[str], only: tuple[str, ...] = (), also: Sequence[str] = ()) -> Measure:
+    """A start on which the last method succeeds and all the others fail, executed.
+
+    Those of `also` are shown beside them, whatever they lead to; the first start on which most of
+    them fail too is taken. Frames are drawn in the look under which was decided.
+    """
+    shown = (*methods[:-1], *also, methods[-1])
 
     def run(study: Study, case: Case, say: Say) -> dict[str, Any]:
-        picks = [{r.start: r for r in study.rows(case.name) if r.method == m} for m in methods]
+        picks = {m: {r.start: r for r in study.rows(case.name) if r.method == m} for m in shown}
+        picks = {m: of for m, of in picks.items() if of}  # not every study runs every method
         wanted = [False] * (len(methods) - 1) + [True]
-        found = [s for s in sorted(picks[0]) if [of[s].success for of in picks] == wanted]
+        found = [s for s in sorted(picks[methods[-1]])
+                 if [picks[m][s].success for m in methods] == wanted]  # fmt: skip
         if not found:
             return {}
-        start, bank = found[0], study.bank(case)
-        world, d, ids = bank.world(), bank.decisions, bank.decisions.candidate_ids[start].tolist()
-        strips, goal = {}, d.goal[start]
-        for i, of in enumerate(picks):
-            done = bank.outcomes.states[start, ids.index(of[start].chosen)]
-            path = np.concatenate([d.state[start][None], done])
-            strips[str(i)] = np.ascontiguousarray(world.render(path, FILM, goal=goal))
-        strips["goal"] = np.ascontiguousarray(world.render(goal[None], FILM)[0])
+        start = min(found, key=lambda s: sum(of[s].success for of in picks.values()))
+        chosen = {m: of[start].chosen for m, of in picks.items()}
+        strips = executed(study.bank(case), start, chosen.values(), case.look)
         file = study.measured("films", case.name).with_suffix(".safetensors")
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, encode(strips))
-        stride = bank.config.task.stride
-        return {"start": start, "methods": list(methods), "success": wanted, "stride": stride}
+        won, stride = [of[start].success for of in picks.values()], case.bank.task.stride
+        about = {"start": start, "methods": list(picks), "success": won, "stride": stride}
+        return {**about, "look": case.look}
 
+    beside = f"; beside them {', '.join(map(label, also))}" if also else ""
+    others = ", ".join(map(label, methods[:-1])) + (" fails" if len(methods) == 2 else " fail")
     return Measure(
         name="films",
         title="What the choices lead to",
         text=(
-            "One start of each case, the first on which "
-            f"{label(methods[-1])} succeeds and the others fail.",
+            f"One start of each case on which {label(methods[-1])} succeeds and {others}{beside}.",
         ),
         run=run,
         figures=_films,
         only=only,
     )
+
+
+def executed(bank: Bank, start: int, chosen: Iterable[int], look: str) -> dict[str, Any]:
+    """Frames (T, S, S, 3) of what candidates led to, "0", "1" and so on, and of the goal.
+
+    In another look than the plain one they are what a model would see; there no goal is drawn
+    beneath.
+    """
+    d, ids, world = bank.decisions, bank.decisions.candidate_ids[start].tolist(), bank.world()
+    goal, found = d.goal[start], {}
+
+    def drawn(states: Any, beneath: Any) -> Any:
+        if look == PLAIN:
+            return np.ascontiguousarray(world.render(states, FILM, goal=beneath))
+        return bank.scene(look).observe(torch.from_numpy(np.array(states)), FILM)[0].numpy()
+
+    for i, candidate in enumerate(chosen):
+        done = bank.outcomes.states[start, ids.index(candidate)]
+        found[str(i)] = drawn(np.concatenate([d.state[start][None], done]), goal)
+    return {**found, "goal": drawn(goal[None], None)[0]}
 
 
 def _films(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
@@ -109,4 +136,6 @@ def _films(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
             times = [f"t + {of['stride'] * i}" if i else "t" for i in steps]
             outcome = dict(zip(names, of["success"], strict=True))
             draw_films(folder / f"films-{case}", strips, times, frames["goal"], outcome)
-            yield f"films-{case}", f"Start {of['start']}."
+            look = of.get("look", PLAIN)
+            seen = "" if look == PLAIN else f", as it was seen: {look}"
+            yield f"films-{case}", f"Start {of['start']}{seen}."
