@@ -19,6 +19,8 @@ from pathlib import Path
 import torch
 from djepa.models import weights
 
+for extra in ("matplotlib", "ray", "mujoco", "dm_control", "gymnasium", "pyarrow", "rich", "tyro"):
+    sys.modules[extra] = None  # cannot be imported: neither extras nor the command line are needed
 weights.places = lambda: []  # no weights by name
 from djepa.bank.read import Bank
 from djepa.lift.planner import load_planner, reads_back

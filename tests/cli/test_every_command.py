@@ -74,7 +74,7 @@ def test_every_command_runs(small: Path) -> None:
     run("fit", "fit", *given)
     run("decide", "alignment", "test", "--out", "decisions.json")
     assert len(json.loads(Path("decisions.json").read_text())["decisions"]) == 3
-    run("export", "alignment", "--geometry", *weights, "--out", "planner")
+    run("export", "alignment", "--geometry", *weights, "--out", "planner.safetensors")
     run("bench", "geometry", "--geometry", *weights, "--starts", 1, "--candidates", 2, "--many", 2)
     search = ("--planner", "native-cem", "--geometry", "weights/tdjepa", "--evaluations", 8)
     few = ("--samples", 4, "--elites", 2, "--episodes", 1, "--budget", 5, "--workers", 1)

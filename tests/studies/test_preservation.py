@@ -16,7 +16,7 @@ from djepa.evaluate.rows import successes
 from djepa.models.lewm import LeWM
 from djepa.models.predictions import read_predictions
 from djepa.models.weights import load_geometry
-from djepa.studies import controls
+from djepa.studies import adapting
 from djepa.studies.adapting import ADAPTED, Budget
 from djepa.studies.controls import NATIVE
 from djepa.studies.results import make_tables
@@ -72,7 +72,7 @@ def test_what_is_there_is_not_fitted_again(
     bank, before = tiny.study.bank(tiny.study.cases("confirmation")[0]), tiny.files()
     shutil.rmtree(bank.path / "evidence" / ADAPTED["CVaR"])
     (tiny.out / "banks" / "predicted-all.json").unlink()
-    monkeypatch.setattr(controls, "realised", None)  # only fitting needs it
+    monkeypatch.setattr(adapting, "realised", None)  # only fitting needs it
     assert tiny.run(until="predict all") == ["predict all"]
     assert {name: of for name, (_, of) in tiny.files().items()} == {
         name: of for name, (_, of) in before.items()

@@ -100,7 +100,7 @@ def test_the_command_writes_tables_and_a_page(
     assert RunStudy("table", rows=(runs,)).run() == 0
     out = tmp_path / "runs" / "table"
     assert {f.stem for f in (out / "tables").glob("*.csv")} == {
-        *("main", "main-sources", "main-missing"),
+        *("main", "main-fine", "main-sources", "main-missing"),
     }
     page = (out / "report.html").read_text()
     assert "75.0 % (30.1-95.4) ¹" in page

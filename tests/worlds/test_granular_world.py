@@ -357,3 +357,22 @@ def test_the_example_of_the_page_runs():
 def test_who_executes_does_not_wait_for_torch():
     code = "import sys, djepa.worlds.granular_starts; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_world_of_two_kinds_of_goals_draws_both() -> None:
+    """And one kind alone draws nothing for it: starts of old are what they were."""
+    kinds = set()
+    for seed in range(8):
+        both = GranularWorld(9, goals=("reached", "shaped"))
+        drawn = draw_start(both, "sweep", generator("test-kinds", seed))
+        rng = generator("test-kinds", seed)
+        kind = ("reached", "shaped")[int(rng.integers(2))]
+        alone = draw_start(GranularWorld(9), "sweep", rng, goal=kind)
+        if isinstance(drawn, str) or isinstance(alone, str):
+            assert drawn == alone
+            continue
+        kinds.add(kind)
+        assert np.array_equal(drawn[0].goal, alone[0].goal)
+    assert kinds == {"reached", "shaped"}
+    with pytest.raises(DjepaError, match="Unknown goal"):
+        draw_start(GranularWorld(9, goals=("made",)), "sweep", generator("test-kinds", 0))

@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from djepa.align.presets import FOUR
 from djepa.align.registry import GEOMETRIES, METHODS, label
 from djepa.audit.gap import SHORTLISTS
@@ -18,7 +20,8 @@ from djepa.evaluate.paper import figure
 from djepa.evaluate.rows import successes
 from djepa.models.weights import read_card
 from djepa.report.results import gap_closed, pair_of
-from djepa.report.tables import to_markdown
+from djepa.report.tables import Table, to_markdown
+from djepa.studies import grains as unit
 from djepa.studies import results as study
 from djepa.studies.index import across_studies
 from djepa.studies.table import MainTable, find_results
@@ -142,8 +145,32 @@ def milliseconds(run: str, case: str, name: str) -> str:
     return f"{median(stored(run).measured('deployment')[case][name]['milliseconds']):.1f} ms"
 
 
+def grains() -> str:
+    """Development starts of the granular world: what is solved in the table's unit, and by rule."""
+    found, lines = _json("grains.json"), []
+    mixtures = (*((name,) for name in found), ("100 reached", "100 shaped"), unit.FINE)
+    for names in mixtures:
+        kinds = {
+            what: [start[what] for name in names for start in found[name]]
+            for what in ("native", "anchor", "best")
+        }
+        own = kinds["native"]
+        low, high = np.quantile(own, [0.11, 0.34])
+        cells = [f"{of['main']:.0f} / {of['strict']:.0f}"
+                 for of in (unit.shares(x, 1.0) for x in kinds.values())]  # fmt: skip
+        chosen = unit.choose(own)
+        word = "accepted" if chosen.accepted else "refused"
+        by_rule = (f"{chosen.factor:.2f}", f"{chosen.main:.0f} / {chosen.strict:.0f}", word)
+        about = (" + ".join(names), str(len(own)), f"{np.mean(own):.3f}", f"{high / low:.2f}")
+        lines.append((*about, *cells, *by_rule))
+    columns = ("grains, goals", "starts", "mean CD", "width", "model's choice", "recorded attempt",
+               "best of 63", "unit by the rule", "model's choice in it", "the rule")  # fmt: skip
+    return to_markdown(Table("grains", "Development starts, main / strict, %", columns,
+                             tuple(lines)))  # fmt: skip
+
+
 def main_table(name: str) -> str:
-    """One of the three tables of `djepa study table`, from every stored run."""
+    """One of the tables of `djepa study table`, from every stored run."""
     return next(to_markdown(table) for table in _main().tables() if table.name == name)
 
 

@@ -26,7 +26,8 @@ class Population:
     """Seed of everything drawn."""
     shape: str = ""
     """Variant of the world. push: T (the default), L, Z, +, I, small-T, square; reacher: arm,
-    arm-fast; granular: grains-100, grains-200."""
+    arm-fast; granular: grains-100, grains-200,
+    piles-200."""
     behaviour: str = "mixed"
     """What drives the references: one of the world's behaviours (push: push, weak), or mixed."""
     rule: str = ""

@@ -15,8 +15,8 @@ class RunStudy:
 
     study: Annotated[str, Positional, arg(metavar="STUDY")] = "pusht"
     """Which: pusht, reacher, granular, shapes, appearance, controls, control, or all of them;
-    main-pusht, main-reacher and main-granular have every method of the paper's main table, and
-    table makes it of stored rows."""
+    main-pusht, main-reacher, main-granular and main-fine have every method of the paper's main
+    table, and table makes it of stored rows."""
     preset: str = "quick"
     """quick (minutes), paper (the published population sizes) or large (narrow intervals); of
     pusht also frozen (paper without plasticity and fine-tuning, which need a GPU)."""

@@ -30,7 +30,7 @@ from djepa.studies.measures.preservation import preservation
 from djepa.studies.populations import BOUNDARY, near_boundary
 from djepa.studies.stages import Say
 from djepa.studies.study import Study
-from djepa.worlds.chamfer import MAIN, STRICT
+from djepa.worlds.chamfer import FINE, MAIN, STRICT
 
 OURS, NATIVE, EARLIER = "D-JEPA", "native tdjepa", "earlier"
 TOLERANCE = 0.05  # of both joints of Reacher, in rad
@@ -43,8 +43,9 @@ QUESTION = (
 
 
 def named(task: str, geometry: str) -> str:
-    """The weights of a geometry that was trained for a task."""
-    return geometry if task == "pusht" else f"{task}-{geometry}"
+    """The weights of a geometry that was trained for a task; fine grains take those of grains."""
+    of = {"pusht": "", "fine": "granular-"}.get(task, f"{task}-")
+    return f"{of}{geometry}"
 
 
 def trained(task: str) -> tuple[str, ...]:
@@ -71,9 +72,8 @@ def _cases(task: str, bank: CollectConfig, **more: Any) -> Callable[..., list[Ca
         of = replace(bank, split=split, starts=starts, seed=place.seed)
         part = {"fit": (0, sizes.fit), "calibration": (sizes.fit, both)}.get(role)
         found = [Case(FIRST[task], of, part=part, **more)]
-        if role == "confirmation" and task == "granular":
-            scale = MAIN / STRICT
-            found.append(Case("strict", of, rule="granular-strict.v1", scale=scale, **more))
+        if role == "confirmation" and task in STRICTER:
+            found.append(Case("strict", of, rule=STRICTER[task], scale=MAIN / STRICT, **more))
         if role == "confirmation" and task == "pusht":
             few = replace(of, split=f"main-{task}-{EARLIER}", starts=min(32, starts))
             found.append(Case(EARLIER, few, **more))
@@ -95,8 +95,9 @@ def _evidence(dense: tuple[str, ...]) -> Callable[[Bank, str], Evidence]:
 
 def _recipe(task: str, there: tuple[str, ...], fused: str, dense: str) -> Recipe:
     """D-JEPA as published is learned together with its transport on Reacher, and not listed."""
-    published = {"pusht": AlignConfig(), "granular": relational_over((dense,), (dense,))}
-    density = PAIR if task != "granular" else (dense,)
+    published = {"pusht": AlignConfig()}
+    published |= dict.fromkeys(STRICTER, relational_over((dense,), (dense,)))
+    density = (dense,) if task in STRICTER else PAIR
     ours = careful(there, density, "log" if task == "pusht" else "log+ranks")
     known = {"relational": published[task]} if task in published else {}
     mixtures = {fused: (there, None), f"consensus + {fused}": (there, dense)}
@@ -109,21 +110,24 @@ def _transported(study: Study, group: str, say: Say) -> Mapping[str, Any]:
     return {"relational": fit_transported(study, group, say).relational}
 
 
-FIRST = {"pusht": "published", "reacher": "reference", "granular": "main"}
+FIRST = {"pusht": "published", "reacher": "reference", "granular": "main", "fine": "main"}
+STRICTER = {"granular": "granular-strict.v1", "fine": "granular-fine-strict.v1"}  # of grains
 FUSED = {FOUR: "fusion, four", PAIR: "fusion, two"}
 BANKS = {
     "pusht": CollectConfig(profile=RETAINED, block=16),
     "reacher": CollectConfig("reacher", profile="reference-control"),
     "granular": CollectConfig("granular", block=4),
+    "fine": CollectConfig("granular", shape="piles-200", rule="granular-fine.v1", block=4),
 }
 PRINTED = {
     "pusht": {"published, eligible": (paper.RETAINED, "")},
     "reacher": {"reference": ("reference-control", "")},
-    "granular": {rule: ("replay", rule) for rule in ("main", "strict")},
+    **{task: {rule: ("replay", rule) for rule in ("main", "strict")} for task in STRICTER},
 }
 UNITS = {
     "reacher": (TOLERANCE, "The larger error of the two joints, in rad; solved below 0.05."),
     "granular": (MAIN, "Chamfer distance in table units; both rules judge the same one."),
+    "fine": (MAIN, f"Chamfer distance in units of 1 / {FINE:g} of the table's."),
 }
 SIZES = {
     "pusht": {
@@ -136,10 +140,13 @@ SIZES = {
         "paper": Sizes(384, 128, 128),
         "large": Sizes(384, 128, 2048),
     },
-    "granular": {
-        "quick": Sizes(16, 8, 16, updates=60),
-        "paper": Sizes(32, 16, 64),
-        "large": Sizes(192, 64, 256),
+    **{
+        task: {
+            "quick": Sizes(16, 8, 16, updates=60),
+            "paper": Sizes(32, 16, 64),
+            "large": Sizes(192, 64, 256),
+        }
+        for task in STRICTER
     },
 }
 
@@ -147,9 +154,9 @@ SIZES = {
 def main_design(task: str) -> Design:
     """Every method of the main table that the weights of a task allow."""
     there = trained(task) or FOUR  # without any, running it says which are missing
-    fused = FUSED.get(there, "fusion")
+    fused, grains = FUSED.get(there, "fusion"), task in STRICTER
     dense = "tdjepa"  # whose last latents make pool density, and the published operator on grains
-    if task == "granular":
+    if grains:
         dense = "dinowm" if "dinowm" in there else there[0]
     adapted = ADAPTED if "tdjepa" in there else {}
     natives = {f"native {name}": name for name in there}
@@ -166,13 +173,13 @@ def main_design(task: str) -> Design:
         weights=tuple(named(task, name) for name in there),
         sizes=SIZES[task],
         cases=_cases(task, BANKS[task], **more),
-        evidence=_evidence((dense,) if task == "granular" else PAIR),
+        evidence=_evidence((dense,) if grains else PAIR),
         recipe=_recipe(task, there, fused, dense),
         natives={first: natives[first], **natives, **adapted},
-        density=() if task == "granular" else ("tdjepa",),
+        density=() if grains else ("tdjepa",),
         fusion=fused,
         control=f"consensus + {fused}",
-        base=f"native {dense}" if task == "granular" else fused,
+        base=f"native {dense}" if grains else fused,
         against=tuple(adapted),
         adapted=tuple(adapted),
         measures=(
@@ -180,17 +187,22 @@ def main_design(task: str) -> Design:
             films((first, OURS), also=(fused,)),
             inspector((first, fused, "relational", OURS), first, (3, 1, 1), (FIRST[task],)),
         ),
-        summary=task == "granular",
-        sparse=EXECUTED if task == "granular" else 0,
+        summary=grains,
+        sparse=EXECUTED if grains else 0,
         eligible=near_boundary if task == "pusht" else Design.eligible,
         rule=BOUNDARY if task == "pusht" else "",
         paper=PRINTED[task],
-        task=task,
+        task="granular" if grains else task,
         unit=UNITS.get(task),
         prepare=adapting(weights, fitted) if adapted else None,
         extra=_transported if task == "reacher" else None,
     )
 
 
-TITLES = {"pusht": "PushT", "reacher": "Reacher", "granular": "granular"}
-MAIN_PUSHT, MAIN_REACHER, MAIN_GRANULAR = (main_design(task) for task in TITLES)
+TITLES = {
+    "pusht": "PushT",
+    "reacher": "Reacher",
+    "granular": "100 grains",
+    "fine": "200 grains, goals of two kinds",
+}
+MAIN_PUSHT, MAIN_REACHER, MAIN_GRANULAR, MAIN_FINE = (main_design(task) for task in TITLES)

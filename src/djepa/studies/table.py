@@ -60,14 +60,20 @@ class Column:
     def theirs(self, method: str) -> str:
         """The paper's cell."""
         quantity = "cost" if self.factor else "success"
-        key = (self.task, self.population, self.pools, method, self.case, quantity)
+        study = "granular" if self.task == "fine" else self.task
+        key = (study, self.population, self.pools, method, self.case, quantity)
         found = paper.figure(*key)
         return "" if found is None else f"{found.value:.{3 if self.factor else 2}f}"
 
 
-def _granular(title: str, view: str, case: str = "", factor: float = 0.0) -> Column:
-    sources = (Source("main-granular", view), Source("granular", view))
-    return Column(title, "granular", sources, "replay", case, factor=factor)
+def _grains(task: str, *sources: str) -> tuple[Column, ...]:
+    """Chamfer distance, main and strict success; the paper has one kind of grains."""
+    main, strict = (tuple(Source(name, view) for name in sources) for view in ("main", "strict"))
+    return (
+        Column(f"{task}, Chamfer", task, main, "replay", factor=MAIN),
+        Column(f"{task}, main", task, main, "replay", "main"),
+        Column(f"{task}, strict", task, strict, "replay", "strict"),
+    )
 
 
 COLUMNS = (
@@ -83,9 +89,7 @@ COLUMNS = (
         (Source("main-reacher", "reference"), Source("reacher", "reference")),
         "reference-control",
     ),
-    _granular("granular, Chamfer", "main", factor=MAIN),
-    _granular("granular, main", "main", "main"),
-    _granular("granular, strict", "strict", "strict"),
+    *_grains("granular", "main-granular", "granular"),
     Column(
         "PushT, earlier",
         "pusht",
@@ -94,6 +98,7 @@ COLUMNS = (
         population=EARLIER,
     ),
 )
+FINE = _grains("fine", "main-fine")  # 200 grains, goals of two kinds: a second case
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,7 @@ class MainTable:
     @cached_property
     def used(self) -> list[Source]:
         """Every source that a cell comes from, in order; its place is its mark."""
-        cells = [self.cell(c, m)[1] for c in COLUMNS for m in METHODS]
+        cells = [self.cell(c, m)[1] for c in (*COLUMNS, *FINE) for m in METHODS]
         return list(dict.fromkeys(of for of in cells if of is not None))
 
     def cell(self, column: Column, method: str) -> tuple[str, Source | None]:
@@ -131,14 +136,14 @@ class MainTable:
                 return _counted(rows, column.factor), of
         return "", None
 
-    def main(self) -> Table:
-        """All rows and columns, the paper's cell beside each."""
+    def main(self, shown: Sequence[Column] = COLUMNS) -> Table:
+        """All rows and some columns, the paper's cell beside each."""
         columns, lines = ["method"], []
-        for column in COLUMNS:
+        for column in shown:
             columns += [column.title, f"{column.title}, paper"]
         for method in METHODS:
             cells = [label(method)]
-            for column in COLUMNS:
+            for column in shown:
                 ours, of = self.cell(column, method)
                 mark = "" if of is None else f" {MARKS[self.used.index(of) % len(MARKS)]}"
                 absent = "missing" if self.lacks(column, method) else ""
@@ -149,6 +154,10 @@ class MainTable:
             "same starts. The paper's figures are of its own starts and weights; its row D-JEPA is "
             "with composition on PushT and without it elsewhere."
         )
+        if shown == FINE:
+            kept = tuple(line for line in lines if any(line[1:]))
+            title = "The granular columns with 200 grains and goals of two kinds"
+            return Table("main-fine", title, tuple(columns), kept, note)
         return Table("main", "The main table", tuple(columns), tuple(lines), note)
 
     def sources(self) -> Table:
@@ -172,7 +181,7 @@ class MainTable:
     def missing(self) -> Table:
         """Cells that have no rows, why, and what makes them."""
         found: dict[tuple[str, str, str], tuple[list[str], list[str]]] = {}
-        for column in COLUMNS:
+        for column in (*COLUMNS, *FINE):
             for method in METHODS:
                 if self.lacks(column, method):
                     of = found.setdefault((column.task, *_reason(column, method)), ([], []))
@@ -187,8 +196,8 @@ class MainTable:
         return Table("main-missing", "Missing cells", columns, lines, note)
 
     def tables(self) -> tuple[Table, ...]:
-        """All three."""
-        return self.main(), self.sources(), self.missing()
+        """All four."""
+        return self.main(), self.main(FINE), self.sources(), self.missing()
 
 
 def find_results(places: Sequence[Path]) -> tuple[Results, ...]:
@@ -203,7 +212,7 @@ def find_results(places: Sequence[Path]) -> tuple[Results, ...]:
 
 
 def write_main(out: Path, places: Sequence[Path]) -> MainTable:
-    """The three tables as files, and one page."""
+    """The tables as files, and one page."""
     found = MainTable(find_results(places))
     with naming(out):
         (out / "tables").mkdir(parents=True, exist_ok=True)
@@ -232,7 +241,7 @@ def _reason(column: Column, method: str) -> tuple[str, str]:
     absent = [name for name in _needed(method) if name not in there]
     if absent:
         names = [named(column.task, name) for name in absent]
-        world = {"pusht": "push"}.get(column.task, column.task)
+        world = {"pusht": "push", "fine": "granular"}.get(column.task, column.task)
         commands = [f"djepa train {world} --geometry {name} --out weights/{of}"
                     for name, of in zip(absent, names, strict=True)]  # fmt: skip
         return f"no weights {', '.join(names)}", "; ".join([*commands, run])

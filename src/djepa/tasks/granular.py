@@ -32,17 +32,22 @@ if TYPE_CHECKING:
 
     from djepa.pools import Pool
 
-SHAPES = {"grains-100": 100, "grains-200": 200}
+SHAPES = {  # grains, and the kinds of their goals
+    "grains-100": (100, ("reached",)),
+    "grains-200": (200, ("reached",)),
+    "piles-200": (200, ("reached", "shaped")),
+}
 TURNS = {"plain": 0, "turned-90": 1, "turned-180": 2, "turned-270": 3}  # the table seen from a side
 
 
 def _particles(shape: str) -> int:
     check_name("shape", shape, SHAPES)
-    return SHAPES[shape]
+    return SHAPES[shape][0]
 
 
 def _make(shape: str, rule: str) -> GranularWorld:
-    return GranularWorld(_particles(shape), rule)
+    particles = _particles(shape)
+    return GranularWorld(particles, rule, SHAPES[shape][1])
 
 
 def _pool(world: GranularWorld, start: Start, centres: Controls, spec: PoolSpec) -> Pool:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAIN, STRICT = 0.18, 0.12  # table units
+FINE = 1.2  # of 200 grains with piles of both kinds: studies/grains.py found it
 _PAIRS = 1 << 18  # distances held at a time: 2 MB stay in cache
 
 
@@ -54,6 +55,8 @@ def _cost(threshold: float, points: Floats, goal: Floats) -> Floats:
 RULES: dict[str, Callable[[Floats, Floats], Floats]] = {
     "granular.v1": partial(_cost, MAIN),
     "granular-strict.v1": partial(_cost, STRICT),
+    "granular-fine.v1": partial(_cost, MAIN / FINE),
+    "granular-fine-strict.v1": partial(_cost, STRICT / FINE),
 }
 
 

@@ -43,13 +43,19 @@ class GranularWorld:
     version = 1
     action_size = 4
 
-    def __init__(self, particles: int = 100, rule: str = "granular.v1") -> None:
+    def __init__(
+        self,
+        particles: int = 100,
+        rule: str = "granular.v1",
+        goals: tuple[str, ...] = ("reached",),
+    ) -> None:
         if type(particles) is not int or not 1 <= particles <= MAX_GRAINS:
             raise DjepaError(f"particles must be 1 to {MAX_GRAINS} (whole), got {particles!r}.")
-        self.particles, self.variant = particles, str(particles)
+        self.particles = particles
+        self.variant = "-".join((str(particles), *goals)) if len(goals) > 1 else str(particles)
         self.state_size = 4 * particles
         self.radius = grain_radius(particles)
-        self.rule = rule
+        self.rule, self.goals = rule, goals  # kinds of piles that its starts are to make
         self._cost = get_granular_rule(rule)
         self._state = as_state(reset_places(particles))
 

@@ -43,13 +43,17 @@ def draw_start(
     rng: np.random.Generator,
     horizon: int = PUSHES,
     centres: int = 1,
-    goal: str = "reached",
+    goal: str = "",
 ) -> tuple[Start, Controls] | str:
     """Draw one start and its (C, H, 4) centres, the first one aimed at the goal.
 
-    The behaviour spreads the pile beforehand. Returns the reason instead if the draw is not kept.
+    The behaviour spreads the pile beforehand. Without a kind of goal, one of the world's is drawn.
+    Returns the reason instead if the draw is not kept.
     """
-    check_name("goal", goal, GOALS)
+    kinds = (goal,) if goal else world.goals
+    for kind in kinds:
+        check_name("goal", kind, GOALS)
+    goal = kinds[int(rng.integers(len(kinds)))] if len(kinds) > 1 else kinds[0]
     world.restore(initial_state(world, rng))
     hand = get_behaviour(behaviour, world, rng)
     before, history = _driven(world, hand, int(rng.integers(HISTORY, 7)))
