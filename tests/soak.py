@@ -7,6 +7,7 @@ must end in the same bytes. The table says how many were tried and how many surv
 
 import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,7 +55,7 @@ def commands() -> dict[str, Command]:
     episodes = ("simulate", "push", "--episodes", "3000", "--workers", "2")
     train = ("train", "push", "--device", "cpu", "--shrink", "64", "--episodes", "2048")
     train = (*train, "--minutes", "0.3", "--development", "4", "--held-out", "4", "--out", "OUT")
-    export = ("export", "fitted", *lewm, "--lifted", "lewm", "--out", "OUT")
+    export = ("export", "fitted", *lewm, "--lifted", "lewm", "--out", "OUT/p.safetensors")
     found = (
         Command("collect", (*collect, "--workers", "2", "--out", "OUT")),
         Command("predict", ("predict", "OUT", *lewm), ((*bank, "--out", "bank"),), inside="bank"),
@@ -134,7 +135,7 @@ def _one(
 def _words(home: Path, command: Command, out: str) -> tuple[str, ...]:
     if command.inside:
         subprocess.run(["cp", "-r", command.inside, out], cwd=home, check=True)
-    return tuple(out if word == "OUT" else word for word in command.words)
+    return tuple(re.sub("^OUT", out, word) for word in command.words)
 
 
 def start(home: Path, words: Sequence[str]) -> "subprocess.Popen[str]":

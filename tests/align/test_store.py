@@ -134,7 +134,7 @@ def test_the_commands_as_a_user_runs_them(bank: Bank, weights: Path, tmp_path: P
     assert done.returncode == 0, done.stderr
     again = djepa("export", str(tmp_path / "a"), "--out", file)
     assert again.returncode == 1
-    assert "is there already" in again.stderr
+    assert "holds a file already" in again.stderr
     same = djepa(
         *("fit", str(bank.path), "--calibration", str(bank.path), "--out", str(tmp_path / "b")),
         *("--preset", "published"),

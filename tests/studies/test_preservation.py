@@ -18,6 +18,7 @@ from djepa.models.predictions import read_predictions
 from djepa.models.weights import load_geometry
 from djepa.studies import adapting
 from djepa.studies.adapting import ADAPTED, Budget
+from djepa.studies.controls import CONTROLS as STUDY
 from djepa.studies.controls import NATIVE
 from djepa.studies.results import make_tables
 
@@ -80,7 +81,7 @@ def test_what_is_there_is_not_fitted_again(
 
 
 def test_presets_without_a_limit_have_the_published_number_of_updates() -> None:
-    full = Budget.of(controls.CONTROLS.sizes["paper"])
+    full = Budget.of(STUDY.sizes["paper"])
     assert full.end.updates == full.residual.fit.updates == 600
-    few = Budget.of(controls.CONTROLS.sizes["quick"])
+    few = Budget.of(STUDY.sizes["quick"])
     assert (few.end.updates, few.residual.fit.updates) == (60, 200)

@@ -97,7 +97,7 @@ def write_planner(
     if path.suffix != SUFFIX:
         raise DjepaError(f"A planner is one file: give it a name that ends in {SUFFIX}.")
     if path.exists():
-        raise DjepaError(f"{path} is there already. Choose another --out.")
+        raise DjepaError(f"{path} holds a file already. Choose another --out.")
     where = {geometry_name(place): place for place in weights}
     hashes = {name: weights_hash(place) for name, place in where.items()}
     check_parts(alignment, hashes, lifted)
