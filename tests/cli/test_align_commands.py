@@ -117,8 +117,8 @@ def test_one_file_decides_alike_in_a_fresh_process(
     assert plan["order"] == [row["order"] for row in rows]
     assert djepa("decide", alignment, banks / "test", "--out", tmp_path / "e").returncode == 0
     alone = json.loads((tmp_path / "e").read_text())["decisions"]
-    assert all(row["opened"] for row in rows) if composed else rows == alone
-    assert ([row["final"] for row in rows] != [row["final"] for row in alone]) == composed
+    assert all(row["gate"]["opened"] for row in rows) if composed else rows == alone
+    assert ([row["order"] for row in rows] != [row["order"] for row in alone]) == composed
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from djepa.align.fit import AlignConfig, Alignment
 from djepa.align.outcomes import Outcomes
 from djepa.bank.read import Bank
 from djepa.evidence.evidence import Evidence
-from djepa.lift.planner import export_planner, load_planner
+from djepa.lift.file import write_planner
+from djepa.lift.planner import load_planner
 from djepa.models.lewm import LeWM
 from djepa.models.predictions import predict_bank
 from djepa.models.tdjepa import TDJEPA
@@ -36,13 +37,14 @@ def kit(small_bank: Bank, tmp_path_factory: pytest.TempPathFactory) -> Kit:
     config = AlignConfig(updates=20, every=10, batch=4)
     alignment = Alignment(config).fit(evidence.rows(first), outcomes.rows(first))
     alignment.calibrate(evidence.rows(last), outcomes.rows(last))
-    export_planner(alignment, [str(root / n) for n in NAMES], "tdjepa", root / "planner", {})
+    file = root / "planner.safetensors"
+    write_planner(file, alignment, [str(root / n) for n in NAMES], "tdjepa", {})
     return Kit(
         bank,
         evidence,
         alignment,
-        root / "planner",
-        load_planner(root / "planner"),
+        file,
+        load_planner(file),
         seen(bank),
         torch.from_numpy(bank.decisions.candidate_ids.copy()),
     )

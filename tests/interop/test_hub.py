@@ -14,6 +14,7 @@ from scratch import needs
 from test_interop_page import block
 
 from djepa.align.fit import Alignment
+from djepa.align.store import save_alignment
 from djepa.errors import DjepaError, MissingExtraError
 from djepa.interop.hub import from_pretrained, push_to_hub, save_pretrained
 from djepa.lift.planner import Planner
@@ -38,17 +39,20 @@ def test_a_planner_comes_back_as_it_was(kit: Kit, tmp_path: Path) -> None:
     assert head["base_model"] == ["me/lewm"]
     assert "For tests." in (made / "README.md").read_text()
     config = json.loads((made / "config.json").read_text())
-    assert config["lewm"]["config"]["latent"] == 16
+    assert config["geometries"]["lewm"]["config"]["config"]["latent"] == 16
     assert config["gate"]["threshold"] == getattr(kit.alignment.gate, "threshold", None)
     planner = from_pretrained(made)
     assert isinstance(planner, Planner)
     g = kit.given
     known = (g.frames, g.history, g.goal, g.candidates, kit.ids)
     assert torch.equal(planner.plan(*known).order, kit.planner.plan(*known).order)
-    assert isinstance(
-        from_pretrained(save_pretrained(made / "alignment", tmp_path / "a")), Alignment
-    )
-    inner = save_pretrained(made / "geometries" / "lewm", tmp_path / "g")
+
+
+def test_an_alignment_and_weights_come_back_too(kit: Kit, tmp_path: Path) -> None:
+    save_alignment(kit.alignment, tmp_path / "alignment", {})
+    saved = save_pretrained(tmp_path / "alignment", tmp_path / "a")
+    assert isinstance(from_pretrained(saved), Alignment)
+    inner = save_pretrained(kit.folder.parent / "lewm", tmp_path / "g")
     assert isinstance(from_pretrained(inner), LeWM)
     assert head_of(inner)["pipeline_tag"] == "robotics"
 
@@ -67,11 +71,13 @@ def test_what_is_wrong_is_named(kit: Kit, tmp_path: Path) -> None:
     with pytest.raises(DjepaError, match="published are"):
         save_pretrained(kit.bank.path, tmp_path / "b")
     with pytest.raises(DjepaError, match="has no README"):
-        push_to_hub(kit.folder, "me/mine")
+        push_to_hub(kit.folder.parent / "lewm", "me/mine")
     with pytest.raises(DjepaError, match="neither a folder nor a repository"):
         from_pretrained("a/b/c")
-    (made / "alignment" / "config.json").write_text("{}")
-    with pytest.raises(DjepaError, match="alignment"):
+    data = bytearray((made / "planner.safetensors").read_bytes())
+    data[-1] ^= 1
+    (made / "planner.safetensors").write_bytes(data)
+    with pytest.raises(DjepaError, match=r"damaged|altered|SHA"):
         from_pretrained(made)
 
 
@@ -111,7 +117,7 @@ def test_the_page_and_the_card_by_the_library_itself(
             return "address"
 
     monkeypatch.chdir(tmp_path)
-    code = block("Hugging Face hub").replace("runs/planner", str(kit.folder))
+    code = block("Hugging Face hub").replace("runs/planner.safetensors", str(kit.folder))
     real_api = huggingface_hub.HfApi
     monkeypatch.setattr(huggingface_hub, "HfApi", Api)
     exec(code, {})

@@ -154,7 +154,7 @@ def test_its_world_evaluates_with_our_solver(kit: Kit, capsys: pytest.CaptureFix
         assert long in code
         code = code.replace(long, short)
     names: dict[str, Any] = {}
-    exec(code.replace("runs/planner", str(kit.folder)), names)
+    exec(code.replace("runs/planner.safetensors", str(kit.folder)), names)
     assert names["found"]["episode_successes"].shape == (2,)
     plans = names["solver"].plans
     assert len(plans) >= 2

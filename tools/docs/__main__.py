@@ -6,12 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tools.docs.fill import MARK, ROOT, changed
+from tools.docs.values import stored
+
 from djepa.align.registry import label
 from djepa.evaluate.rows import successes
 from djepa.report.figures import success_bars
 from djepa.studies.pages import draw_cases
-from tools.docs.fill import MARK, ROOT, changed
-from tools.docs.values import stored
 
 BUILD, PICTURES = ROOT / "build", ROOT / "docs" / "pictures"
 REMOTE = re.compile(r'<script src="https?://[^"]*"[^>]*></script>')

@@ -45,7 +45,7 @@ class Options:
     """Align: updates of the fit."""
     device: str = "cpu"
     """Geometry, align: cpu or cuda."""
-    planner: Path = Path("runs/planner")
+    planner: Path = Path("runs/planner.safetensors")
     """Onnx: folder that `djepa export` wrote."""
     parity: int = 512
     """Onnx: starts on which the choices of the graph and of torch are compared."""

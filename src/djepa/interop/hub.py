@@ -1,7 +1,7 @@
 """Folders as the Hugging Face hub expects them: a card, a resolved configuration, safetensors.
 
-    save_pretrained("runs/planner", "runs/hub")           # weights, alignments and planners alike
-    planner = from_pretrained("runs/hub")                 # or "user/name", from the local cache
+    save_pretrained("runs/planner.safetensors", "runs/hub")   # or a folder: weights, an alignment
+    planner = from_pretrained("runs/hub")                     # or "user/name", from the local cache
     push_to_hub("runs/hub", "user/name")
 
 Nothing is fetched unless `download=True` says so, and nothing is sent but by `push_to_hub`.
@@ -13,21 +13,23 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from djepa import __version__
 from djepa.align.store import ALIGNMENT, load_alignment
 from djepa.artefacts.folder import Folder
-from djepa.artefacts.records import MANIFEST, Kind, decode, read_bytes
+from djepa.artefacts.records import MANIFEST, Kind, decode, read_bytes, sha256
 from djepa.errors import DjepaError, MissingExtraError
 from djepa.files import to_json, write_atomically
-from djepa.lift.planner import PLANNER, load_planner
+from djepa.lift.file import read_record
+from djepa.lift.planner import load_planner
 from djepa.models.weights import GEOMETRY, copy_weights, find_weights, load_geometry
 
 KINDS: dict[str, tuple[Kind, Any, str]] = {
-    PLANNER.format: (PLANNER, load_planner, "planner"),
     ALIGNMENT.format: (ALIGNMENT, load_alignment, "alignment"),
     GEOMETRY.format: (GEOMETRY, load_geometry, "world model"),
 }
-CARD, CONFIG = "README.md", "config.json"
+CARD, CONFIG, PLANNER = "README.md", "config.json", "planner.safetensors"
 SENT = ["*.json", "*.safetensors", CARD]
 LOAD = "from djepa.interop.hub import from_pretrained"
 
@@ -40,18 +42,24 @@ def save_pretrained(
     datasets: tuple[str, ...] = (),
     about: str = "",
 ) -> Path:
-    """Copy a finished folder and write its card; `about` is what a person should read first."""
-    source, folder = _place(source), Path(folder)
-    kind, _, _ = _kind(source)
+    """Copy a planner or a finished folder and write its card; `about` stands first in it."""
+    source, folder = Path(source), Path(folder)
     if folder.exists() and any(folder.iterdir()):
         raise DjepaError(f"{folder} is not empty. Choose another folder.")
-    Folder(source, kind).verify()
-    if kind is GEOMETRY:
-        copy_weights(source, folder)  # with what it shares with others
+    if source.is_file():
+        load_planner(source)  # or it is none
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, folder / PLANNER)
+        settings = msgspec.to_builtins(read_record(source))
+        write_atomically(folder / CONFIG, to_json({"djepa": __version__, **settings}).encode())
     else:
-        shutil.copytree(source, folder, dirs_exist_ok=True)
-    if kind is PLANNER:
-        write_atomically(folder / CONFIG, to_json(_resolved(folder)).encode())
+        source = _place(source)
+        kind, _, _ = _kind(source)
+        Folder(source, kind).verify()
+        if kind is GEOMETRY:
+            copy_weights(source, folder)  # with what it shares with others
+        else:
+            shutil.copytree(source, folder, dirs_exist_ok=True)
     head = {
         "library_name": "djepa",
         "pipeline_tag": "robotics",
@@ -76,6 +84,8 @@ def from_pretrained(
         if not re.fullmatch(r"[\w.-]+/[\w.-]+", str(where)):
             raise DjepaError(f"{where} is neither a folder nor a repository, user/name.")
         folder = _snapshot(str(where), revision, download)
+    if (folder / PLANNER).is_file():
+        return load_planner(folder / PLANNER, device)
     kind, load, _ = _kind(folder)
     return load(folder) if kind is ALIGNMENT else load(folder, device)
 
@@ -83,8 +93,7 @@ def from_pretrained(
 def push_to_hub(folder: str | Path, repo_id: str, private: bool = True) -> str:
     """Send a folder that `save_pretrained` wrote; the address of the commit."""
     folder = Path(folder)
-    kind, _, _ = _kind(folder)
-    Folder(folder, kind).verify()
+    _verified(folder)
     if not (folder / CARD).is_file():
         raise DjepaError(f"{folder} has no {CARD}. Make one: save_pretrained({folder}, ...).")
     api = _hub().HfApi()
@@ -130,26 +139,26 @@ def _kind(folder: Path) -> tuple[Kind, Any, str]:
     return KINDS[str(format)]
 
 
-def _resolved(folder: Path) -> dict[str, Any]:
-    """All settings of a planner in one place, for people; loading reads the parts."""
-    planner = load_planner(folder)
-    parts = {n: f"geometries/{n}/{CONFIG}" for n in planner.geometries}
-    parts |= {"alignment": f"alignment/{CONFIG}", "gate": "alignment/calibration.json"}
-    read = {name: json.loads((folder / part).read_text()) for name, part in parts.items()}
-    return {"format": PLANNER.format, "djepa": __version__, "lifted": planner.lifted, **read}
+def _verified(folder: Path) -> tuple[str, str]:
+    """What a whole folder holds, in a word, and the hash that stands for all of it."""
+    if (folder / PLANNER).is_file():
+        load_planner(folder / PLANNER)
+        return "planner", sha256(read_bytes(folder / PLANNER, None))
+    kind, _, word = _kind(folder)
+    stored = Folder(folder, kind)
+    stored.verify()
+    return word, stored.hash
 
 
 def _card(folder: Path, head: dict[str, Any], about: str) -> str:
     """YAML that is JSON line by line, then a few words."""
     lines = [f"{key}: {json.dumps(value)}" for key, value in head.items()]
-    kind, _, word = _kind(folder)
-    hashes = Folder(folder, kind)
+    word, hash = _verified(folder)
     return "\n".join(
         [
             *("---", *lines, "---", "", f"# A D-JEPA {word}", ""),
             *((about, "") if about else ()),
-            f"Made with djepa {__version__}. Every file is listed with its SHA-256 in {MANIFEST}, "
-            f"whose own is `{hashes.hash}`.",
+            f"Made with djepa {__version__}. Loading checks every file; SHA-256: `{hash}`.",
             *("", "```python", LOAD, f'{word.split()[-1]} = from_pretrained("user/name")', "```"),
             *("", "Settings are in the JSON files beside; there is no pickle.", ""),
         ]

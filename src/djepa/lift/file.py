@@ -23,7 +23,7 @@ from djepa.align.gates import Gate
 from djepa.align.methods import Composition
 from djepa.align.plastic import Patch, PatchRecord
 from djepa.align.store import AlignmentRecord, build_alignment, describe
-from djepa.artefacts.folder import read_shard, seal_shard
+from djepa.artefacts.folder import Arrays, read_shard, seal_shard
 from djepa.artefacts.records import Kind, typed
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import same_weights
@@ -130,20 +130,14 @@ def write_planner(
     write_atomically(path, seal_shard(path, arrays, msgspec.to_builtins(head)))
 
 
+def read_record(path: Path) -> PlannerRecord:
+    """What a whole file says of itself."""
+    return _read(path)[1]
+
+
 def read_planner(path: Path, device: str | torch.device = "cpu") -> Parts:
     """The parts of a file, checked: strict, so anything missing or altered is an error."""
-    if not path.is_file():
-        older = (
-            f" It is a folder, as older versions wrote. {PLANNER.again}" if path.is_dir() else ""
-        )
-        raise DjepaError(f"There is no planner at {path}: no such file.{older}")
-    arrays, stored = read_shard(path)
-    if (stored.get("format"), stored.get("version")) != (PLANNER.format, PLANNER.version):
-        raise DjepaError(
-            f"{path} is {stored.get('format')} {stored.get('version')}; this version reads "
-            f"{PLANNER.format} {PLANNER.version}. {PLANNER.again}"
-        )
-    record: PlannerRecord = typed(path, stored, PlannerRecord)
+    arrays, record = _read(path)
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     missing = sorted(set(record.same.values()) - tensors.keys())
     if missing:
@@ -166,6 +160,23 @@ def read_planner(path: Path, device: str | torch.device = "cpu") -> Parts:
         composition = Composition(patch, of.threshold, of.hash)
     worlds = {name: of.world for name, of in record.geometries.items()}
     return Parts(models, alignment, record.lifted, composition, weights, worlds)
+
+
+def _read(path: Path) -> tuple[Arrays, PlannerRecord]:
+    """Arrays and record, checked against their hashes."""
+    if not path.is_file():
+        older = (
+            f" It is a folder, as older versions wrote. {PLANNER.again}" if path.is_dir() else ""
+        )
+        raise DjepaError(f"There is no planner at {path}: no such file.{older}")
+    arrays, stored = read_shard(path)
+    if (stored.get("format"), stored.get("version")) != (PLANNER.format, PLANNER.version):
+        raise DjepaError(
+            f"{path} is {stored.get('format')} {stored.get('version')}; this version reads "
+            f"{PLANNER.format} {PLANNER.version}. {PLANNER.again}"
+        )
+    record: PlannerRecord = typed(path, stored, PlannerRecord)
+    return arrays, record
 
 
 def check_parts(alignment: Alignment, hashes: Mapping[str, str | None], lifted: str) -> None:
