@@ -47,7 +47,7 @@ class Search:
     elites: int = 8
     """How many of a population the next is drawn around."""
     horizon: int = 0
-    """Controls of a candidate; 0 takes the world's own (push: 25)."""
+    """Controls of a candidate; 0: as many as lie between start and goal."""
     shrink: bool = True
     """Candidates of later decisions end when those of the first do; otherwise all are as long."""
     warm: bool = True
@@ -105,7 +105,8 @@ class Control:
         others = [Episodes(path) for path in self.against]  # a wrong one is named before the work
         block = run.block or (4 if run.device == "cpu" else 64)
         config = EpisodeConfig(self.world, block=block, **vars(self.episodes))
-        search = PlannerConfig(self.planner, **vars(self.search))
+        ahead = self.search.horizon or config.goal
+        search = PlannerConfig(self.planner, **{**vars(self.search), "horizon": ahead})
         planner = Planner(search, self.world, run.device)
         engine = get_engine(run.engine, run.workers, run.address or None)
         with progress("Closed loop", "episodes") as tick:

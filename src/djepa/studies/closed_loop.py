@@ -100,14 +100,14 @@ def _fitted(study: Study, name: str) -> bool:
     return name != SECOND or study.place.made(GROUP, ROUND)
 
 
-def _planner(study: Study, name: str) -> Planner:
-    """As the preset sets it, with what the study fitted."""
+def _planner(study: Study, name: str, goal: int) -> Planner:
+    """As the preset sets it, with what the study fitted; candidates reach as far as the goal."""
     search, folder = SEARCH[study.preset], ""
     if name in ALIGNMENTS:
         folder = str(study.place.fits(GROUP) / slug(ALIGNMENTS[name]))
     elif name == SECOND:
         folder = str(study.place.own(GROUP, ROUND))
-    config = PlannerConfig(**planners()[name], **search, alignment=folder)
+    config = PlannerConfig(**planners()[name], **search, alignment=folder, horizon=goal)
     return Planner(config, "push", study.place.device)
 
 
@@ -119,7 +119,7 @@ def _second_round(study: Study, group: str, say: Say) -> Mapping[str, Alignment]
     if not place.made(group, ROUND):
         say(f"  second round: {VISITS} episodes of the first")
         config = replace(_episodes(25, VISITS, place), split="control-fit")
-        planner, engine = _planner(study, OURS), place.engine
+        planner, engine = _planner(study, OURS, config.goal), place.engine
         ran = Episodes(control(study.out / "episodes" / "first-round", config, planner, engine))
         pools = visit(study.out / "episodes" / "visited", ran, planner, engine)
         cut = VISITS - VISITS // 4
@@ -141,7 +141,7 @@ def _decide(study: Study, case: Case, say: Say) -> list[Row]:
     for name in planners():
         if (study.preset == "quick" and name not in FEW) or not _fitted(study, name):
             continue
-        planner = _planner(study, name)
+        planner = _planner(study, name, config.goal)
         folder = study.out / "episodes" / case.name.removesuffix(f"-{STRICT}") / slug(name)
         say(f"  {name}: {config.episodes} episodes, goals {config.goal} controls away")
         control(folder, config, planner, study.place.engine)
