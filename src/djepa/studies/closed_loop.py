@@ -107,7 +107,8 @@ def _planner(study: Study, name: str, goal: int) -> Planner:
         folder = str(study.place.fits(GROUP) / slug(ALIGNMENTS[name]))
     elif name == SECOND:
         folder = str(study.place.own(GROUP, ROUND))
-    config = PlannerConfig(**planners()[name], **search, alignment=folder, horizon=goal)
+    given = {**planners()[name], **search, "alignment": folder, "horizon": goal}
+    config = PlannerConfig(**given)
     return Planner(config, "push", study.place.device)
 
 
