@@ -43,7 +43,7 @@ def banks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("align")
     for name, starts in (("fit", 5), ("calibration", 3), ("test", 3)):
         bank = str(root / name)
-        made = djepa("collect", "push", "--out", bank, "--starts", str(starts), "--split", name)
+        made = djepa("collect", "--out", bank, "--starts", starts, "--split", name, "--workers", 1)
         assert made.returncode == 0, made.stderr
         assert djepa("predict", bank, "--geometry", "lewm", "tdjepa").returncode == 0
     return root

@@ -22,7 +22,7 @@ from djepa.studies.study import Study, new_study
 UPDATES = 4
 SIZES = {  # starts to fit on, to calibrate on, to confirm on
     "pusht": Sizes(
-        4, 2, 3, 3, 1, (2, 1), (3, 4), repeats=1, updates=UPDATES, retained=2, mechanism=1
+        4, 2, 2, 2, 1, (2, 1), (3, 4), repeats=1, updates=UPDATES, retained=2, mechanism=1
     ),
     "reacher": Sizes(2, 1, 2, updates=UPDATES),
     "granular": Sizes(2, 1, 1, updates=UPDATES),
