@@ -189,7 +189,7 @@ def verdict(results: Results) -> list[str]:
         for ours in dict.fromkeys(v.ours for v in some):
             own = [v.phrase for v in some if v.ours == ours]
             name = label(ours) + ("," if "," in label(ours) else "")
-            parts.append(f"{name} {'; it '.join(own)}.")
+            parts.append(f"{name[:1].upper()}{name[1:]} {'; it '.join(own)}.")
         if not parts:
             continue
         if len(cases) == 1 and d.decide is None:
