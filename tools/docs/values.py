@@ -226,6 +226,24 @@ def card(weights: str, *shown: str, group: str = "") -> str:
     return " | ".join(cells[name] for name in shown)
 
 
+def training() -> str:
+    """Learning curves of longer trainings: validation loss and selection at marks of the steps."""
+    lines = []
+    for name, of in _json("training-long.json").items():
+        metrics = of["card"]["metrics"]
+        tested = ""
+        if "native_interval" in metrics:
+            low, high = (100 * end for end in metrics["native_interval"])
+            tested = f"{100 * metrics['native']:.1f} % ({low:.1f}-{high:.1f})"
+        marks = {mark["step"]: mark for mark in of["marks"][::-1]}  # the average first, not the mean
+        cells = [f"{m['validation']:.3f} / {100 * m['selection']:.1f} %" for m in marks.values()]
+        shown = [cells[-1], cells[len(cells) // 2], cells[0]]
+        steps = f"{of['card']['recipe']['steps']:,}"
+        lines.append(f"| {name} | {steps} | {' | '.join(shown)} | {tested or '-'} |")
+    head = "| model | steps | at half | later | last | success, 2,048 other starts |"
+    return "\n".join([head, "| --- | --: | --: | --: | --: | --: |", *lines])
+
+
 def paper(study: str, pools: str, method: str, population: str = "confirmation") -> str:
     """The paper's success, in percent."""
     found = figure(study, population, pools, method)
