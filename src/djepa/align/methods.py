@@ -149,14 +149,14 @@ def pair_of(alignment: Alignment, e: Evidence) -> Pair:
 
 
 def decide_composed(alignment: Alignment, threshold: float, e: Evidence) -> Decision:
-    """Calibrated composition; `refined` are the proposals, `opened` where one replaced i_R."""
+    """Calibrated composition: `base` is the default g, `refined` the proposals; `opened` where one
+    replaced i_R.
+    """
     pair = pair_of(alignment, e)
     found, default = compose(pair, threshold), pair.default()
     final = torch.where(found.opened[:, None], pair.proposals.double(), default)
     ids = e.ids.gather(1, order(final, e.ids))
-    return Decision(
-        found.choice, ids, pair.base, pair.proposals, final, found.opened, found.position
-    )
+    return Decision(found.choice, ids, default, pair.proposals, final, found.opened, found.position)
 
 
 def composed(alignment: Alignment, threshold: float) -> Chooser:

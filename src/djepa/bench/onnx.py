@@ -94,8 +94,10 @@ def _arrays(given: Inputs) -> Named:
     return {**{n: x.numpy() for n, x in given._asdict().items()}, "ids": _ids(given).numpy()}
 
 
-def _size(folder: Path) -> float:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) / MB
+def _size(place: Path) -> float:
+    """Megabytes of a file, or of all files of a folder."""
+    files = [place] if place.is_file() else place.rglob("*")
+    return sum(file.stat().st_size for file in files if file.is_file()) / MB
 
 
 def _runtimes() -> str:

@@ -10,6 +10,7 @@ from djepa.cli.console import console
 
 if TYPE_CHECKING:
     from djepa.align.fit import Alignment, Decision
+    from djepa.align.gates import Gate
     from djepa.bank.read import Bank
     from djepa.evidence.evidence import Evidence
 
@@ -33,11 +34,10 @@ class Decide:
         from djepa.interop.record import record, write_decisions
 
         bank = Bank(self.bank)
-        made_by, alignment, evidence, decision = self._decided(bank)
+        made_by, alignment, gate, evidence, decision = self._decided(bank)
         if self.out:
-            assert alignment.gate is not None  # or it could not decide
             made_from = {"bank": bank.hash, **made_by}
-            write_decisions(self.out, record(evidence, decision, alignment.gate), made_from)
+            write_decisions(self.out, record(evidence, decision, gate), made_from)
         if self.calibration:
             from djepa.align.shift import compare_evidence
 
@@ -52,8 +52,10 @@ class Decide:
         console.print(f"{len(evidence)} decisions; {passed} on {opened}")
         return 0
 
-    def _decided(self, bank: "Bank") -> "tuple[dict[str, str], Alignment, Evidence, Decision]":
-        """What decides, and its hashes; the evidence it reads; what it decides."""
+    def _decided(
+        self, bank: "Bank"
+    ) -> "tuple[dict[str, str], Alignment, Gate, Evidence, Decision]":
+        """What decides: its hashes, alignment and gate; the evidence it reads; the decisions."""
         from djepa.align.store import alignment_hash, load_alignment
         from djepa.artefacts.records import read_bytes, sha256
         from djepa.evidence.evidence import Evidence
@@ -65,11 +67,13 @@ class Decide:
             hashes = {"planner": sha256(read_bytes(self.alignment))}
             if planner.composition is not None:
                 hashes["composition"] = planner.composition.hash
-            return hashes, planner.alignment, evidence, planner.decide(evidence)
+            return hashes, planner.alignment, planner.gate, evidence, planner.decide(evidence)
         alignment = load_alignment(self.alignment)
         evidence = self._evidence(bank, alignment)
         hashes = {"alignment": alignment_hash(self.alignment)}
-        return hashes, alignment, evidence, alignment.decide(evidence)
+        decision = alignment.decide(evidence)
+        assert alignment.gate is not None  # or it could not decide
+        return hashes, alignment, alignment.gate, evidence, decision
 
     def _evidence(self, bank: "Bank", alignment: "Alignment") -> "Evidence":
         from djepa.evidence.evidence import Evidence

@@ -20,7 +20,7 @@ class Serve:
     """
 
     planner: Annotated[Path, Positional, arg(metavar="PLANNER")]
-    """Folder that `djepa export` wrote."""
+    """File that `djepa export` wrote."""
     host: str = "127.0.0.1"
     """Address to listen on."""
     port: int = 8765

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from djepa.align.fit import Alignment, Decision
+from djepa.align.gates import Gate
 from djepa.align.methods import PLASTIC, Composition, decide_composed
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, same_weights
@@ -86,6 +87,14 @@ class Planner:
         decision = self.decide(evidence)
         lifted = realize(*kept, decision.final, ids) if lift else kept[0]
         return Plan(decision.choice, decision.order, decision, lifted, kept[1])
+
+    @property
+    def gate(self) -> Gate:
+        """What decides between the base and the refined score of its decisions."""
+        if self.composition is not None:
+            return Gate(self.composition.threshold)
+        assert self.alignment.gate is not None  # or it could not decide
+        return self.alignment.gate
 
     def decide(self, evidence: Evidence) -> Decision:
         """From evidence of all its geometries, composed if it holds a composition."""
