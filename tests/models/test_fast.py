@@ -7,7 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from djepa.errors import DjepaError
-from djepa.models.fast import KEPT, Fast, Inputs
+from djepa.models import checked
+from djepa.models.checked import Checked
+from djepa.models.fast import Fast, Inputs, Nets, Predicted, Together, Way
+from djepa.models.graph import KEPT
 from djepa.models.kinds import Model
 from djepa.models.lewm import LeWM, LeWMConfig
 from djepa.models.tdjepa import TDJEPA, PlanningCost
@@ -93,18 +96,27 @@ def test_inputs_of_other_types_are_converted() -> None:
     assert torch.equal(cost, plain(model, given))
 
 
-def test_what_is_recorded_is_the_compiled_function_beneath(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in compiler: the real one takes a minute. It must see no inference mode."""
-    entered = []
-    monkeypatch.setattr(torch, "compile", lambda function, dynamic: function)
-    real = torch.inference_mode.__enter__
-    fast, given = Fast(tiny(), compiled=True), inputs()
-    monkeypatch.setattr(
-        torch.inference_mode, "__enter__", lambda mode: (entered.append(mode), real(mode))[1]
-    )
-    cost = fast.predict(given).cost
-    assert len(entered) == 1  # its own
-    assert torch.equal(cost, plain(tiny(), given))
+def test_blocks_of_a_copy_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in compiler that counts calls: the real one takes minutes on a CPU."""
+    called: list[str] = []
+
+    def compile_(function: Any, dynamic: bool) -> Any:
+        def counted(*args: Any, **more: Any) -> Any:
+            called.append(function.__qualname__)
+            return function(*args, **more)
+
+        return counted
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    model, given = tiny(), inputs()
+    cost = Fast(model, compiled=True).predict(given).cost
+    assert called.count("Block.forward") == TINY.depth
+    steps, shared = H // 5, 2  # the past of the first two steps is computed once per start
+    assert called.count("ConditionalBlock.follow") == (steps + shared) * TINY.predictor_depth
+    assert called.count("Projector.forward") == 1 + steps
+    called.clear()
+    assert torch.equal(cost, plain(model, given))
+    assert not called  # the model itself is as it was
 
 
 def test_mistakes_are_named() -> None:
@@ -155,6 +167,64 @@ def test_a_rollout_is_the_unrolled_predictor(candidates: int, blocks: int) -> No
     assert torch.allclose(futures.flatten(0, 1), expected, atol=1e-6)
 
 
+def test_equal_encoders_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other, given = tiny(), tiny("tdjepa"), inputs()
+    pair = {"one": one, "other": other}
+    assert isinstance(one, LeWM)
+    assert isinstance(other, LeWM)
+    nn.init.normal_(other.projector.up.weight)
+    assert Together(pair).encoded_by == {"one": "one", "other": "other"}
+    other.projector.load_state_dict(one.projector.state_dict())
+    assert Together(pair).encoded_by == {"one": "one", "other": "one"}
+    calls: list[str] = []
+    encode = Nets.encode
+    monkeypatch.setattr(
+        Nets, "encode", lambda nets, x: (calls.append(nets.geometry.name), encode(nets, x))[1]
+    )
+    found = Together(pair).predict(given)
+    assert calls == ["lewm"]
+    for name, of in pair.items():
+        assert torch.equal(found[name].cost, plain(of, given))
+
+
+def test_the_best_again_are_exact_and_the_others_near() -> None:
+    model, given = tiny(), inputs(candidates=9)
+    exact = Fast(model).predict(given)
+    found = Together({"lewm": model}, way=Way("bf16", again=4)).predict(given)["lewm"]
+    gap, room = (found.cost - exact.cost).abs(), 1e-5 * exact.cost.mean()
+    again = gap.argsort(dim=1)[:, :4]
+    assert (gap.gather(1, again) < room).all()
+    assert (gap.amax(1) > room).all()
+    off = (found.futures - exact.futures).abs().amax((2, 3))
+    assert (off.gather(1, again) < 1e-5).all()
+    assert (off.amax(1) > 1e-4).all()
+
+
+def test_a_way_that_is_off_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, given = tiny(), inputs()
+    monkeypatch.setattr(checked, "ROUGH", 1e-6)
+    with pytest.warns(UserWarning, match="Planning in plain float32: bf16 .*is off by"):
+        found = Checked({"lewm": model}, "cpu", Way("bf16")).predict(given)
+    assert torch.equal(found["lewm"].cost, plain(model, given))
+
+
+def test_a_way_that_fails_is_tried_once_for_a_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, given, tried = tiny(), inputs(), []
+    predictions = Checked({"lewm": model}, "cpu")
+
+    def broken(inputs: Inputs) -> dict[str, Predicted]:
+        tried.append(len(inputs.frames))
+        raise RuntimeError("no compiler\nand more")
+
+    monkeypatch.setattr(predictions.fast, "predict", broken)
+    given_in_turn = given, given, inputs(2)
+    with pytest.warns(UserWarning, match="Planning in plain float32: no compiler$"):
+        found = [predictions.predict(each)["lewm"].cost for each in given_in_turn]
+    for cost, each in zip(found, given_in_turn, strict=True):
+        assert torch.equal(cost, plain(model, each))
+    assert tried == [N, 2]
+
+
 @on_cuda
 @pytest.mark.parametrize("name", ["lewm", "tdjepa"])
 @pytest.mark.parametrize(("precision", "room"), [("float32", 1e-4), ("tf32", 5e-3), ("bf16", 5e-2)])
@@ -178,4 +248,4 @@ def test_old_shapes_are_recorded_anew() -> None:
         given = inputs(candidates=candidates)
         cost = fast.predict(given).cost.cpu()
         assert torch.allclose(cost, plain(model, given), rtol=1e-4)
-    assert len(fast._calls) == KEPT
+    assert len(fast._together.calls.kept) == KEPT

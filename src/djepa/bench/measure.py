@@ -17,6 +17,7 @@ from djepa.errors import DjepaError
 Say = Callable[[str], None]
 Result = TypeVar("Result")
 LEAST = {"starts": 1, "candidates": 2, "many": 1, "fit": 7, "updates": 0, "parity": 1}
+LEAST |= {"inputs": 1, "repeats": 1, "compared": 1}
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Options:
     geometry: tuple[str, ...] = ()
     """Geometry: names, or folders of weights; all four, or at paper size lewm and tdjepa."""
     size: str = "small"
-    """Geometry: small or paper."""
+    """Geometry, plan: small or paper."""
     compiled: tuple[str, ...] = ("bf16",)
     """Geometry, on cuda: precisions to compile too; each takes minutes."""
     starts: int = 16
@@ -38,13 +39,23 @@ class Options:
     many: int = 4096
     """Geometry: candidates of the one start that has many."""
     candidates: int = 63
-    """World, geometry, align: candidates of a start; a pool may have fewer."""
+    """World, geometry, align, plan: candidates of a start; a pool may have fewer."""
     fit: int = 448
     """Align: starts to fit on, and to decide; a seventh as many to calibrate on."""
     updates: int = 1000
     """Align: updates of the fit."""
+    ways: tuple[str, ...] = ()
+    """Plan: names of the ways to predict, in this order; all that the device has."""
+    inputs: int = 256
+    """Plan: starts of a repeat, in batches of 16."""
+    repeats: int = 10
+    """Plan: repeats, after two that do not count."""
+    compared: int = 512
+    """Plan: starts whose choices are compared with those of float32; fewer if time is short."""
+    limit: float = 170.0
+    """Plan: seconds after which no further way is measured."""
     device: str = "cpu"
-    """Geometry, align: cpu or cuda."""
+    """Geometry, align, plan: cpu or cuda."""
     planner: Path = Path("runs/planner.safetensors")
     """Onnx: folder that `djepa export` wrote."""
     parity: int = 512

@@ -3,6 +3,8 @@
 Legend: N starts, K candidates, H controls, A action width.
 """
 
+import multiprocessing
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,12 @@ from djepa.models.fast import Inputs
 from djepa.models.kinds import GEOMETRIES, build, get_kind
 from djepa.models.protocol import CONTEXT
 from djepa.models.weights import load_geometry, read_card, shipped
-from djepa.rollout.execute import BlockWork, CollectConfig, draw_block
+from djepa.rollout.execute import BlockWork, CollectConfig, Drawn, draw_block
 from djepa.tasks.task import PLAIN, Scene, get_task
 
 STORED, RANDOM = "stored weights", "random weights"
 PUSH = Scene()
+BLOCK = 64  # starts that one process draws
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,9 @@ def scene_of(where: str) -> Scene:
     return Scene(world, shapes[0], look)
 
 
-def random_model(name: str, size: str) -> nn.Module:
+def random_model(name: str, size: str, seed: int = 0) -> nn.Module:
     """A geometry with fresh weights, in eval mode."""
-    random = torch.Generator().manual_seed(0)
+    random = torch.Generator().manual_seed(seed)
     model = build(name, random, size).eval().requires_grad_(False)
     for parameter in model.parameters():
         if parameter.ndim > 1 and not parameter.any():  # a closed gate lets no action through
@@ -95,12 +98,19 @@ def random_model(name: str, size: str) -> nn.Module:
 
 
 def decisions(
-    image: int, starts: int, candidates: int, device: str = "cpu", scene: Scene = PUSH
+    image: int,
+    starts: int,
+    candidates: int,
+    device: str = "cpu",
+    scene: Scene = PUSH,
+    split: str = "fit",
 ) -> Inputs:
     """Real starts of a world, as it looks, and candidates from their pools."""
-    hand = next(iter(get_task(scene.world).behaviours))
-    config = CollectConfig(scene.world, scene.shape, behaviour=hand, starts=starts, block=starts)
-    drawn, rng = draw_block(BlockWork(config, 0)), np.random.default_rng(0)
+    hand, block = next(iter(get_task(scene.world).behaviours)), min(starts, BLOCK)
+    config = CollectConfig(
+        scene.world, scene.shape, behaviour=hand, split=split, starts=starts, block=block
+    )
+    drawn, rng = _drawn(config), np.random.default_rng(0)
     states = np.stack([[*entry.start.context, entry.start.goal] for entry in drawn])
     frames, proprio = scene.observe(torch.from_numpy(states), image)
     pools = [np.asarray(e.pool.without().actions) for e in drawn if e.pool is not None]
@@ -113,6 +123,15 @@ def decisions(
         *(scene.controls(torch.from_numpy(taken).float()) for taken in (histories, actions)),
     )
     return Inputs(*(tensor.to(device) for tensor in given))
+
+
+def _drawn(config: CollectConfig) -> list[Drawn]:
+    """All blocks; several are drawn by several processes."""
+    works = [BlockWork(config, block) for block in range(-(-config.starts // config.block))]
+    if len(works) == 1:
+        return draw_block(works[0])
+    with multiprocessing.get_context("spawn").Pool(min(len(works), os.cpu_count() or 1)) as pool:
+        return [entry for block in pool.map(draw_block, works) for entry in block]
 
 
 def _enough(

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from djepa.bench.measure import Row
 
 ALL, PATHS = "all", ("json", "planner")
-AGAINST = {"world": "plain loop", "growth": "smallest", "onnx": "torch"}
+AGAINST = {"world": "plain loop", "growth": "smallest", "onnx": "torch", "plan": "plain float32"}
+ALONE = ("onnx", "plan")  # no part of all
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Bench(Options):
     """Measure against the plain way in the same run, so that machines can be compared."""
 
     what: Annotated[str, Positional, arg(metavar="WHAT")] = "world"
-    """What to measure: world, geometry, align, growth, or all of them; onnx by itself."""
+    """What to measure: world, geometry, align, growth, or all of them; or onnx, plan."""
     json: Annotated[Path | None, arg(aliases=("--out",))] = None
     """Also write the numbers here, as they come."""
 
@@ -32,6 +33,7 @@ class Bench(Options):
         from djepa.bench.growth import bench_growth
         from djepa.bench.measure import bench_markdown
         from djepa.bench.onnx import bench_onnx
+        from djepa.bench.plan import bench_plan
         from djepa.bench.world import bench_world
         from djepa.errors import check_name
 
@@ -41,10 +43,11 @@ class Bench(Options):
             "align": bench_align,
             "growth": bench_growth,
             "onnx": bench_onnx,
+            "plan": bench_plan,
         }
         check_name("bench", self.what, (*benches, ALL))
         found: dict[str, list[Row]] = {}
-        for name in [*benches][:-1] if self.what == ALL else [self.what]:
+        for name in [n for n in benches if n not in ALONE] if self.what == ALL else [self.what]:
             rows = found[name] = []
             for row in benches[name](self, console.print):
                 rows.append(row)

@@ -19,7 +19,8 @@ from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, same_weights
 from djepa.lift.file import check_parts, read_planner
 from djepa.lift.ordinal import native_distance, realize
-from djepa.models.fast import Fast, Inputs, Predicted, predict_frames
+from djepa.models.checked import Checked
+from djepa.models.fast import RECORDED, Inputs, Predicted, Way, predict_frames
 from djepa.models.protocol import Geometry
 
 
@@ -51,7 +52,8 @@ class Planner:
             model = self.geometries[composition.patch.geometry]
             self.geometries[PLASTIC] = composition.adapted(model)
             self.read, self.ends = (*self.read, PLASTIC), (*self.ends, PLASTIC)
-        self._fast: dict[str, Fast] = {}  # recorded calls, on a GPU
+        self.way: Way | None = None  # of predictions; by itself plain on a CPU, recorded on a GPU
+        self._checked: dict[tuple[str, ...], Checked] = {}
 
     @torch.inference_mode()
     def plan(
@@ -73,8 +75,8 @@ class Planner:
         given = _inputs(context_frames, history, goal_frame, candidates, proprio)
         costs, ends, goals = {}, {}, {}
         kept: tuple[Tensor, Tensor] | None = None
-        for name in self.geometries:
-            costs[name], futures, goal = self._predict(name, given)  # costs of unrounded futures
+        for name, predicted in self.predict(tuple(self.geometries), given).items():
+            costs[name], futures, goal = predicted  # costs of unrounded futures
             if name in self.ends:
                 ends[name], goals[name] = futures[:, :, -1].half(), goal.half()
             if name == self.lifted:
@@ -117,16 +119,17 @@ class Planner:
         Search with this; when the population is final, `plan` decides within it.
         """
         given = _inputs(context_frames, history, goal_frame, candidates, proprio)
-        return self._predict(self.lifted, given).cost
+        return self.predict((self.lifted,), given)[self.lifted].cost
 
-    def _predict(self, name: str, given: Inputs) -> Predicted:
-        """By one geometry: on a GPU a recorded call, on a CPU the plain one."""
-        geometry: object = self.geometries[name]
-        if not (given.candidates.is_cuda and isinstance(geometry, nn.Module)):
-            return predict_frames(self.geometries[name], given)
-        if name not in self._fast:
-            self._fast[name] = Fast(self.geometries[name], given.candidates.device)
-        return self._fast[name].predict(given)
+    def predict(self, names: tuple[str, ...], given: Inputs) -> dict[str, Predicted]:
+        """By these geometries: on a GPU in one recorded call, on a CPU in plain ones."""
+        models, device = {name: self.geometries[name] for name in names}, given.candidates.device
+        nets = all(isinstance(model, nn.Module) for model in models.values())
+        if not nets or (self.way is None and device.type != "cuda"):
+            return {name: predict_frames(model, given) for name, model in models.items()}
+        if names not in self._checked:
+            self._checked[names] = Checked(models, device, self.way or RECORDED)
+        return self._checked[names].predict(given)
 
 
 def _inputs(

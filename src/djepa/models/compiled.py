@@ -1,43 +1,97 @@
-"""Compile a loss on a GPU, and keep that only if the gradients stay what they were.
+"""Compile the blocks of a model that decides, or a loss.
 
-At some batch sizes compiled gradients came out wrong by orders of magnitude while the loss agreed:
-training then stands still without a word.
+A compiled loss is kept only if the gradients stay what they were: at some batch sizes compiled
+gradients came out wrong by orders of magnitude while the loss agreed, and training stood still.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from types import MethodType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-GAP = 0.1  # bfloat16 alone makes about 0.01
+from djepa.models.frames import FrameBlock
+from djepa.models.nets import Block, ConditionalBlock, Projector
+
+METHODS: dict[type[nn.Module], str] = {
+    ConditionalBlock: "follow",
+    Block: "forward",
+    FrameBlock: "forward",
+    Projector: "forward",
+}
+VARIANTS = 128  # shapes and formats of one method that may be compiled before it is called plainly
+GAP = 0.1  # of a loss whose gradient hardly feels bfloat16
+ROUNDINGS = 1.5  # two roundings that have nothing in common differ by √2 times the gap of one
+MOST = 0.9  # no gradient at all is off by 1
 
 Loss = Callable[..., Tensor]
 
 
+class Compiled(NamedTuple):
+    """A loss, the gap of the compiled gradient to the plain one, and the largest one allowed."""
+
+    loss: Loss
+    gap: float
+    allowed: float
+
+    @property
+    def kept(self) -> bool:
+        """Whether the loss is the compiled one."""
+        return self.gap < self.allowed
+
+
+def compile_blocks(module: nn.Module) -> nn.Module:
+    """Compile every block of a module, in place. Layers of one shape share what is compiled.
+
+    Compiling a whole rollout instead takes minutes: it repeats every layer at every step.
+    """
+    config: Any = torch._dynamo.config
+    config.recompile_limit = max(config.recompile_limit, VARIANTS)
+    config.accumulated_recompile_limit = max(config.accumulated_recompile_limit, 4 * VARIANTS)
+    for kind, name in METHODS.items():
+        compiled = torch.compile(getattr(kind, name), dynamic=False)
+        for part in module.modules():
+            if isinstance(part, kind):
+                setattr(part, name, MethodType(compiled, part))
+    return module
+
+
 def compile_checked(
     loss: Loss, model: nn.Module, inputs: Sequence[Tensor], blocks: Iterable[Any] = ()
-) -> tuple[Loss, float]:
-    """The loss with these blocks compiled, or as a whole if there are none; the gradients' gap.
+) -> Compiled:
+    """The loss with these blocks compiled, or as a whole if there are none.
 
-    Where the gap is too large, the loss comes back as it was.
+    Where its gradient is farther from the plain one than rounding explains, the loss comes back as
+    it was. Rounding is measured as the gap of plain bfloat16 to plain float32.
     """
     blocks, plain = list(blocks), _gradient(loss, model, inputs)
     for block in blocks:
         block.compile(dynamic=False)
     tried: Loss = loss if blocks else torch.compile(loss, dynamic=False)
-    gap = float((_gradient(tried, model, inputs) - plain).norm() / plain.norm())
+    gap = _gap(_gradient(tried, model, inputs), plain)
     if gap < GAP:
-        return tried, gap
+        return Compiled(tried, gap, GAP)
+    calls = [block._compiled_call_impl for block in blocks]
     for block in blocks:
         block._compiled_call_impl = None
-    return loss, gap
+    rounding = _gap(_gradient(loss, model, inputs, short=False), plain)
+    found = Compiled(loss, gap, max(GAP, min(ROUNDINGS * rounding, MOST)))
+    if not found.kept:
+        return found
+    for block, call in zip(blocks, calls, strict=True):
+        block._compiled_call_impl = call
+    return found._replace(loss=tried)
 
 
-def _gradient(loss: Loss, model: nn.Module, inputs: Sequence[Tensor]) -> Tensor:
-    """One long vector: the gradient of everything that is trained."""
+def _gap(gradient: Tensor, plain: Tensor) -> float:
+    return float((gradient - plain).norm() / plain.norm())
+
+
+def _gradient(loss: Loss, model: nn.Module, inputs: Sequence[Tensor], short: bool = True) -> Tensor:
+    """One long vector: the gradient of everything that is trained; `short` is in bfloat16."""
     model.zero_grad(set_to_none=True)  # a phase before may have left some
-    with torch.autocast(inputs[0].device.type, torch.bfloat16):
+    with torch.autocast(inputs[0].device.type, torch.bfloat16, enabled=short):
         value = loss(*inputs)
     value.backward()
     found = [p.grad.flatten() for p in model.parameters() if p.grad is not None]

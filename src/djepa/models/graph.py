@@ -14,6 +14,7 @@ from torch import Tensor
 
 Out = TypeVar("Out")
 WARM_UPS = 3  # libraries set up their workspaces, compilers compile
+KEPT = 4  # recorded shapes; each holds memory of its own
 
 
 @dataclass(frozen=True)
@@ -58,3 +59,32 @@ def record(
         torch.cuda.synchronize()
         return None
     return Recorded(graph, static, out)
+
+
+class Calls:
+    """Work on tensors, recorded once for each of the latest KEPT shapes; on a CPU plainly called.
+
+    The current device must be the one of the tensors.
+    """
+
+    def __init__(self, work: Callable[..., Sequence[Tensor]], records: bool) -> None:
+        self.work, self.records = work, records
+        self.kept: dict[tuple[torch.Size, ...], Recorded[Sequence[Tensor]] | None] = {}
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the latest shape is replayed."""
+        return next(reversed(self.kept.values()), None) is not None
+
+    def __call__(self, *inputs: Tensor) -> list[Tensor]:
+        """What the work gives; the next call leaves it alone."""
+        if not self.records:
+            return [*self.work(*inputs)]
+        shapes = tuple(tensor.shape for tensor in inputs)
+        call = self.kept.pop(shapes) if shapes in self.kept else record(self.work, inputs)
+        self.kept[shapes] = call  # the latest comes last
+        if len(self.kept) > KEPT:
+            self.kept.pop(next(iter(self.kept)))
+        if call is None:
+            return [*self.work(*inputs)]
+        return [part.clone() for part in call(*inputs)]  # the next replay overwrites it

@@ -1,4 +1,9 @@
-"""Number formats of the nets: float32, TF32, bfloat16."""
+"""Number formats of the nets.
+
+float32       as PyTorch computes it with TF32 off
+fp16x3        float32 accuracy on tensor cores, see split.py
+tf32, bf16    faster and rounder: choices change
+"""
 
 import copy
 import warnings
@@ -9,7 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
-PRECISIONS = ("float32", "tf32", "bf16")
+from djepa.models.split import split_layers
+
+PRECISIONS = ("float32", "fp16x3", "tf32", "bf16")
 
 
 @contextmanager
@@ -27,8 +34,15 @@ def arithmetic(device: torch.device, precision: str) -> Iterator[None]:
         matmul.allow_tf32, cudnn.allow_tf32 = before
 
 
-def narrowed(module: nn.Module) -> Any:
-    """A copy whose matrices are bfloat16: autocast would round them anew in every call."""
+def in_format(module: nn.Module, precision: str, copied: bool = False) -> Any:
+    """The module with its matrices in this format: a copy, or with float32 and TF32 itself.
+
+    bfloat16 matrices are rounded here: autocast would round them anew in every call.
+    """
+    if precision == "fp16x3":
+        return split_layers(copy.deepcopy(module))
+    if precision != "bf16":
+        return copy.deepcopy(module) if copied else module
     narrow = copy.deepcopy(module)
     for part in narrow.modules():
         if isinstance(part, nn.Linear | nn.Conv2d):

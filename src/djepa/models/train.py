@@ -33,7 +33,7 @@ from djepa.errors import DjepaError
 from djepa.files import write_atomically
 from djepa.models.batches import Batches
 from djepa.models.cache import Cache
-from djepa.models.compiled import GAP, compile_checked
+from djepa.models.compiled import compile_checked
 from djepa.models.distil import AVERAGE, Student, distil_loss
 from djepa.models.episodes import Episodes, Simulation, plan_shards
 from djepa.models.kinds import Model, build
@@ -338,6 +338,7 @@ class Trainer:
         what = self.config.compiled
         if self.device.type != "cuda" or what == "nothing" or draw_from(model, self.dropout):
             return loss
-        found, gap = compile_checked(loss, model, inputs, blocks if what == "blocks" else ())
-        self.say(phase=phase, compiled=gap < GAP, gradient_gap=round(gap, 4))
-        return found
+        found = compile_checked(loss, model, inputs, blocks if what == "blocks" else ())
+        gaps = {"gradient_gap": round(found.gap, 4), "allowed_gap": round(found.allowed, 4)}
+        self.say(phase=phase, compiled=found.kept, **gaps)
+        return found.loss
