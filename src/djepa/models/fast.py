@@ -201,9 +201,8 @@ def encoder_key(geometry: Geometry) -> Any:
     """Equal for geometries with the same `encode`, weights and buffers of it."""
     module: Any = geometry
     tensors = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    own = [(n, x) for n, x in sorted(tensors.items()) if n.startswith(ENCODING)]
-    bits = (x.detach().contiguous().view(torch.uint8).cpu().numpy().tobytes() for _, x in own)
-    parts = [(n, x.shape, part) for (n, x), part in zip(own, bits, strict=True)]
+    own = {n: x.detach().float().cpu() for n, x in tensors.items() if n.startswith(ENCODING)}
+    parts = [(n, own[n].shape, own[n].numpy().tobytes()) for n in sorted(own)]
     return (type(module).encode, geometry.image, *parts) if parts else id(geometry)
 
 
