@@ -28,6 +28,7 @@ class Checked:
         self.room = ROUGH if way.precision in ("tf32", "bf16") else EXACT
         self._agrees: dict[tuple[torch.Size, ...], bool] = {}
 
+    @torch.inference_mode()
     def predict(self, given: Inputs) -> dict[str, Predicted]:
         """Predictions by geometry."""
         shapes = tuple(tensor.shape for tensor in given)
