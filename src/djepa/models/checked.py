@@ -32,11 +32,11 @@ class Checked:
     def predict(self, given: Inputs) -> dict[str, Predicted]:
         """Predictions by geometry."""
         shapes = tuple(tensor.shape for tensor in given)
-        if shapes not in self._agrees:
-            if len(self._agrees) >= KEPT:  # graphs of older shapes are recorded anew, too
-                self._agrees.pop(next(iter(self._agrees)))
-            self._agrees[shapes] = self._check(given)
-        return self.fast.predict(given) if self._agrees[shapes] else self._plain(given)
+        agrees = self._agrees.pop(shapes) if shapes in self._agrees else self._check(given)
+        self._agrees[shapes] = agrees  # the latest comes last
+        if len(self._agrees) > KEPT:  # graphs of older shapes are recorded anew, too
+            self._agrees.pop(next(iter(self._agrees)))
+        return self.fast.predict(given) if agrees else self._plain(given)
 
     def _plain(self, given: Inputs) -> dict[str, Predicted]:
         return {name: predict_frames(of, given) for name, of in self.geometries.items()}
