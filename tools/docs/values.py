@@ -235,7 +235,7 @@ def training() -> str:
         if "native_interval" in metrics:
             low, high = (100 * end for end in metrics["native_interval"])
             tested = f"{100 * metrics['native']:.1f} % ({low:.1f}-{high:.1f})"
-        marks = {mark["step"]: mark for mark in of["marks"][::-1]}  # the average first, not the mean
+        marks = {mark["step"]: mark for mark in of["marks"][::-1]}  # EMA, not the mean
         cells = [f"{m['validation']:.3f} / {100 * m['selection']:.1f} %" for m in marks.values()]
         shown = [cells[-1], cells[len(cells) // 2], cells[0]]
         steps = f"{of['card']['recipe']['steps']:,}"
