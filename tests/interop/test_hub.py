@@ -124,6 +124,6 @@ def test_the_page_and_the_card_by_the_library_itself(
     assert sent["private"] is True
     wanted = inspect.signature(real_api.upload_folder).parameters
     assert {"repo_id", "folder_path", "allow_patterns"} <= set(wanted)
-    card = huggingface_hub.ModelCard.load("runs/hub/README.md")
+    card = huggingface_hub.ModelCard.load("for-hub/README.md")
     assert card.data.pipeline_tag == "robotics"
     assert card.data.library_name == "djepa"

@@ -22,12 +22,45 @@ LANCE = ("lancedb", "pylance", "lance-namespace", "lance-namespace-urllib3-clien
 LANCE += ("pydantic-core", "annotated-types", "typing-inspection", "overrides", "deprecation")
 HUB = ("huggingface_hub==2.4.0", "httpx2==2.16.0", "httpcore2==2.16.0", "hf-xet==1.8.0")
 HUB += ("fsspec==2026.9.0", "tqdm==4.70.1", "anyio==4.16.0", "h11==0.16.0", "truststore==0.10.5")
+LEROBOT = ("lerobot==0.4.4", "torchvision==0.28.0", "huggingface_hub<1", "datasets==4.1.1")
+LEROBOT += ("accelerate==1.10.1", "diffusers==0.35.2", "transformers==4.57.1", "tokenizers<0.23")
+LEROBOT += (
+    "dill==0.4.0",
+    "multiprocess==0.70.16",
+    "pyyaml-include==1.4.1",
+    "pyserial",
+    "draccus==0.10.0",
+)
+LEROBOT += ("mergedeep", "typing-inspect", "mypy-extensions", "einops", "xxhash", "pandas", "pytz")
+LEROBOT += ("aiohttp", "tqdm", "fsspec", "deepdiff", "orderly-set", "cachebox", "jsonlines", "toml")
+LEROBOT += ("imageio", "termcolor", "av", "importlib_metadata", "regex")
 ENVIRONMENTS = {  # the file that is run -> what is installed, without dependencies
     "test_onnx.py": (*ONNX, "ml_dtypes==0.6.0", "flatbuffers==25.12.19"),
     "test_hub.py": HUB,
+    "test_lerobot.py": LEROBOT,
     "test_mapie.py": ("mapie==1.6.0", "scikit-learn", "joblib", "threadpoolctl"),
     "test_swm.py": (*SWM, *LANCE, "torchvision==0.28.0", "imageio==2.38.1"),
 }
+
+
+# The torchvision of the index is built for CUDA; beside a torch without it, it lacks operators that
+# it registers on import. Nothing here calls them.
+OPERATORS = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Declare(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "torchvision":
+            sys.meta_path.remove(self)
+            import torch
+            self.library = torch.library.Library("torchvision", "DEF")
+            for op in ("nms", "qnms"):
+                self.library.define(f"{op}(Tensor dets, Tensor scores, float iou) -> Tensor")
+            sys.modules["torch"]._declared = self.library
+
+sys.meta_path.insert(0, Declare())
+"""
 
 
 def environment(name: str, packages: tuple[str, ...], alone: bool = False) -> Path:
@@ -39,12 +72,14 @@ def environment(name: str, packages: tuple[str, ...], alone: bool = False) -> Pa
     python = home / "bin" / "python"
     if not (home / "made").exists():
         run(sys.executable, "-m", "venv", "--clear", home)
+        version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
         if not alone:
-            version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
             link = home / "lib" / version / "site-packages" / "base.pth"
             link.write_text(sysconfig.get_paths()["purelib"] + "\n")
         more = () if alone else ("--no-deps",)
         run(python, "-m", "pip", "install", "-q", *more, *packages)
+        if any(package.startswith("torchvision") for package in packages):
+            (home / "lib" / version / "site-packages" / "sitecustomize.py").write_text(OPERATORS)
         (home / "made").touch()
     return python
 

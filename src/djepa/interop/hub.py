@@ -1,8 +1,8 @@
 """Folders as the Hugging Face hub expects them: a card, a resolved configuration, safetensors.
 
-    save_pretrained("runs/planner.safetensors", "runs/hub")   # or a folder: weights, an alignment
-    planner = from_pretrained("runs/hub")                     # or "user/name", from the local cache
-    push_to_hub("runs/hub", "user/name")
+    save_pretrained("runs/planner.safetensors", "for-hub")   # or a folder: weights, an alignment
+    planner = from_pretrained("for-hub")                     # or "user/name", from the local cache
+    push_to_hub("for-hub", "user/name")
 
 Nothing is fetched unless `download=True` says so, and nothing is sent but by `push_to_hub`.
 """
