@@ -1,5 +1,6 @@
 """An exported planner decides as torch does, for any number of starts and candidates."""
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -163,6 +164,17 @@ def test_the_page_and_the_command_without_torch(kit: Kit, tmp_path: Path) -> Non
     )
     assert again.returncode == 0, again.stderr
     assert str(as_torch(kit.planner, given, ids)["choice"]) in again.stdout
+
+
+@real
+def test_the_bench_counts_equal_choices(kit: Kit, tmp_path: Path) -> None:
+    given = ("--planner", kit.folder, "--starts", 2, "--candidates", 5, "--parity", 3)
+    done = djepa("bench", "onnx", *given, "--json", tmp_path / "b.json")
+    assert done.returncode == 0, done.stderr
+    rows = {row["what"]: row for row in json.loads((tmp_path / "b.json").read_text())["rows"]}
+    assert rows["equal choices, real starts"]["ours"] == 3
+    assert rows["equal choices, random inputs"]["ours"] == 3
+    assert rows["1 x 5"]["ratio"] > 0
 
 
 @real

@@ -1,4 +1,4 @@
-"""Choose among action chunks that a policy samples: K chunks, a choice, a gate, one chunk as it was.
+"""Choose among action chunks that a policy samples: K chunks, a choice, a gate, one chunk.
 
     chooser = Chooser("score", samples=8, score=my_costs)       # or "random", "first", "consensus"
     policy = choosing(policy, chooser)                          # any LeRobot policy that samples
