@@ -3,13 +3,16 @@
 They share the packages of this one, so that torch is not installed again.
 """
 
+import json
 import os
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
+import numpy as np
 import pytest
+from interop_kit import Kit
 
 from djepa.interop import __file__ as here
 
@@ -97,3 +100,25 @@ def test_with_the_real_package(file: str) -> None:
     python = environment(file.removesuffix(".py"), ENVIRONMENTS[file])
     said = run(python, "-m", "pytest", "-q", "-rs", TESTS / file)
     assert "SKIPPED" not in said
+
+
+def test_a_decision_where_torch_is_not_installed(kit: Kit, tmp_path: Path) -> None:
+    alone = environment("onnxruntime", ("onnxruntime==1.31.1", "numpy==2.4.6"), alone=True)
+    python = environment("test_onnx", ENVIRONMENTS["test_onnx.py"])
+    run(python, "-m", "djepa", "export", kit.folder, "--onnx", tmp_path / "p.onnx", "--horizon", 5)
+    given = kit.given._replace(candidates=kit.given.candidates[:, :, :5].contiguous())
+    named = {name: tensor.numpy() for name, tensor in given._asdict().items()}
+    np.savez(tmp_path / "a.npz", **named, ids=kit.ids.numpy())
+    said = run(alone, "-c", DECIDE, tmp_path / "p.onnx", tmp_path / "a.npz")
+    known = (given.frames, given.history, given.goal, given.candidates, kit.ids, given.proprio)
+    assert json.loads(said) == kit.planner.plan(*known).choice.tolist()
+
+
+DECIDE = """
+import importlib.util, json, sys
+import numpy as np
+from djepa.interop.graph import Graph
+assert importlib.util.find_spec("torch") is None
+found = Graph(sys.argv[1]).plan(**np.load(sys.argv[2]))
+print(json.dumps(found["choice"].tolist()))
+"""
