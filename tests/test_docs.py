@@ -16,6 +16,7 @@ from djepa.studies.index import STUDIES, get_design
 PRESETS: dict[str, tuple[str, ...]] = {  # which were run, where not paper and large
     "controls": ("quick",),
     "control": (),
+    "driving": ("large",),
 }
 
 

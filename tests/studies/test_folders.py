@@ -146,7 +146,7 @@ def test_presets_have_starts_for_every_case(name: str, tmp_path: Path) -> None:
     design = get_design(name)
     assert {"quick", "paper", "large"} <= set(design.sizes)
     for preset, sizes in design.sizes.items():
-        study = Study(design, Place(tmp_path, LocalEngine(1)), preset)
+        study = Study(design, Place(tmp_path, LocalEngine(1), recorded=Path()), preset)
         taken: dict[str, list[int]] = {}
         for role in ROLES:
             for case in study.cases(role):

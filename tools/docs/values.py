@@ -15,10 +15,12 @@ from djepa.align.presets import FOUR
 from djepa.align.registry import GEOMETRIES, METHODS, label
 from djepa.audit.gap import SHORTLISTS
 from djepa.bench.measure import Row, bench_markdown
+from djepa.evaluate.graded import qualities
 from djepa.evaluate.intervals import Rate, markdown_table
 from djepa.evaluate.paper import figure
 from djepa.evaluate.rows import successes
 from djepa.models.weights import read_card
+from djepa.report.graded import way_of
 from djepa.report.results import gap_closed, pair_of
 from djepa.report.tables import Table, to_markdown
 from djepa.studies import grains as unit
@@ -63,6 +65,11 @@ def success(run: str, where: str, method: str, interval: bool = False) -> str:
     return _rate(run, where, method).percent(interval)
 
 
+def graded(run: str, case: str, method: str) -> str:
+    """Mean quality where outcomes are graded, such as 92.9."""
+    return f"{100 * qualities(stored(run).rows[case])[method].mean():.1f}"
+
+
 def starts(run: str, where: str) -> str:
     """Number of starts."""
     return f"{_rate(run, where, 'oracle').of:,}"
@@ -70,7 +77,8 @@ def starts(run: str, where: str) -> str:
 
 def gain(run: str, where: str, ours: str, theirs: str) -> str:
     """Such as +2.4 points (+1.2 to +3.7)."""
-    p = pair_of(_rows(run, where), ours, theirs, stored(run).design.clustered)
+    d = stored(run).design
+    p = pair_of(_rows(run, where), ours, theirs, d.clustered, bool(d.graded))
     assert p is not None, "not run"
     low, high = (100 * end for end in p.difference_interval)
     return f"{100 * p.difference:+.1f} points ({low:+.1f} to {high:+.1f})"
@@ -117,6 +125,8 @@ def opened(run: str, method: str) -> str:
 
 def closed(run: str, case: str, ours: str, base: str) -> str:
     """Share of what the best candidate gains over the base, such as 46 % (40 to 51)."""
+    if stored(run).design.graded:
+        return str(way_of(stored(run).rows[case], ours, base))
     gap = gap_closed(stored(run).rows[case], ours, base)
     low, high = (100 * end for end in gap.interval)
     return f"{100 * gap.share:.0f} % ({low:.0f} to {high:.0f})"

@@ -34,7 +34,7 @@ from djepa.threads import one_thread
 
 AT_ONCE = 2**14  # candidates of several starts whose corrections are computed in one go
 Given = Outcomes | npt.ArrayLike | Tensor  # an array: (N, K) successes
-Mixing = Literal["ranks", "log", "log+ranks"]
+Mixing = Literal["ranks", "log", "log+ranks", "graded", "graded+ranks"]
 
 
 @dataclass(frozen=True)
@@ -232,8 +232,10 @@ class Alignment:
         """The base score that solves, or explains, most fitting starts."""
         c = self.config
         if c.mixture != "ranks":
-            known, ranked = (outcomes.success, outcomes.observed), c.mixture == "log+ranks"
-            return fit_logs(evidence, *known, c.base, c.density, ranked)
+            known, ranked = outcomes.success, c.mixture.endswith("+ranks")
+            if c.mixture.startswith("graded"):
+                known = outcomes.quality
+            return fit_logs(evidence, known, outcomes.observed, c.base, c.density, ranked)
         ranks = evidence.ranks(c.base)
         return fit_fusion(ranks, evidence.ids, outcomes.success, observed=outcomes.observed)
 

@@ -2,6 +2,9 @@
 
     w = argmin  mean over starts of -log Σ_{y_i = 1} softmax(-b / T)_i  +  λ |w|²,   w ≥ 0
 
+Where outcomes are graded, the sum is over all candidates, each with its quality q_i as weight: the
+expected quality of a choice by softmax(-b / T), which makes a collision worse than a slow drive.
+
 softmax(-b / T) is then a probability that was fitted to outcomes, with the temperature T of the
 operator's own objective. Which inputs are used, five folds of the fitting starts decide.
 
@@ -36,7 +39,7 @@ def fit_logs(
     """The likeliest weights for every set of inputs that is allowed; the best by folds.
 
     A set is the geometries, with the density or without, with ranks beside logarithms or without;
-    of equals the first.
+    of equals the first. `success` is true or false, or a quality in [0, 1].
     """
     sets = product(
         (False, True) if ranked else (False,), ((), tuple(density)) if density else ((),)
@@ -59,7 +62,8 @@ def _fit(
     def judge(weights: Sequence[float], rows: Tensor) -> int:
         score = mix(inputs[rows], weights).masked_fill(~observed[rows], torch.inf)
         at = best(score, ids[rows])[:, None]
-        return int((success & observed)[rows].gather(1, at).sum())
+        hits = (success * observed)[rows].gather(1, at).sum()
+        return int(hits) if success.dtype == torch.bool else round(1000 * float(hits))
 
     held_out = 0
     for k in range(FOLDS):
@@ -71,17 +75,18 @@ def _fit(
 
 
 def likeliest(inputs: Tensor, success: Tensor, observed: Tensor) -> tuple[float, ...]:
-    """(N, K, M) inputs and outcomes -> M weights, by a convex descent in float64."""
-    good = success & observed
-    mixed = good.any(1) & (~success & observed).any(1)
-    x, won, seen = (t[mixed] for t in (inputs, good, observed))
+    """(N, K, M) inputs and outcomes -> M weights, by a descent in float64."""
+    good = success.double() * observed
+    worst = good.masked_fill(~observed, torch.inf).amin(1)
+    mixed = (good.amax(1) > 0) & (worst < good.amax(1))
+    x, won, seen = (t[mixed] for t in (inputs, good.log(), observed))
     if not len(x):
         return (1.0,) * inputs.shape[-1]
 
     def loss(weights: Floats) -> tuple[float, Floats]:
         w = torch.from_numpy(weights).to(x.device).requires_grad_()
         logits = -(x @ w).masked_fill(~seen, torch.inf)
-        mass = logits.logsumexp(1) - logits.masked_fill(~won, -torch.inf).logsumexp(1)
+        mass = logits.logsumexp(1) - (logits + won).logsumexp(1)
         total = mass.mean() + RIDGE * w.square().sum()
         total.backward()
         assert w.grad is not None

@@ -76,6 +76,14 @@ class Outcomes:
         return Outcomes(self.identities, *(x.gather(1, positions) for x in arrays))
 
     @property
+    def quality(self) -> Tensor:
+        """(N, K) 1 - cost, where outcomes are graded: costs are then between 0 and 1."""
+        cost = self.cost
+        if cost is None or ((cost < -1e-9) | (cost > 1 + 1e-9))[self.observed].any():
+            raise DjepaError("Graded outcomes need costs between 0 and 1: cost is 1 - quality.")
+        return (1 - cost).clamp(0, 1)
+
+    @property
     def mixed(self) -> Tensor:
         """(N,) bool: starts with an observed success and an observed failure."""
         good, bad = self.success & self.observed, ~self.success & self.observed

@@ -25,7 +25,7 @@ class Options:
     """What to measure; every bench reads its own part."""
 
     world: tuple[str, ...] = ()
-    """World: names; push, reacher and granular."""
+    """World: names; push, reacher, granular and traffic."""
     seconds: float = 2.0
     """World: time given to each measurement."""
     geometry: tuple[str, ...] = ()

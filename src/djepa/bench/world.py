@@ -14,6 +14,7 @@ import numpy as np
 
 from djepa.bank.collect import collect
 from djepa.bench.measure import Options, Row, Say, seconds_of
+from djepa.bench.traffic import TRAFFIC, bench_traffic
 from djepa.errors import MissingExtraError
 from djepa.rollout.engine import LocalEngine, usable_cores
 from djepa.rollout.execute import BlockWork, CollectConfig, Drawn, draw_block, run_block
@@ -52,8 +53,11 @@ def here(worlds: Iterable[str], say: Say) -> Iterator[str]:
 def bench_world(options: Options, say: Say) -> Iterator[Row]:
     """All measurements of these worlds; the push world has some of its own."""
     seconds = options.seconds
-    for name in options.world or here(TASKS, say):
+    for name in options.world or (*here(TASKS, say), TRAFFIC):
         say(f"measuring {name} ...")
+        if name == TRAFFIC:  # executes whole trajectories: it has no controls one by one
+            yield bench_traffic(seconds)
+            continue
         ground = prepare(name, seconds)
         if name == PUSH:
             yield _controls(ground, seconds)

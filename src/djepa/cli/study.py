@@ -14,9 +14,9 @@ class RunStudy:
     """Collect, predict, fit, decide, measure and report. Run again to resume."""
 
     study: Annotated[str, Positional, arg(metavar="STUDY")] = "pusht"
-    """Which: pusht, reacher, granular, shapes, appearance, controls, control, or all of them;
-    main-pusht, main-reacher, main-granular and main-fine have every method of the paper's main
-    table, and table makes it of stored rows."""
+    """Which: pusht, reacher, granular, shapes, appearance, controls, control, driving, or all of
+    them; main-pusht, main-reacher, main-granular and main-fine have every method of the paper's
+    main table, and table makes it of stored rows."""
     preset: str = "quick"
     """quick (minutes), paper (the published population sizes) or large (narrow intervals); of
     pusht also frozen (paper without plasticity and fine-tuning, which need a GPU)."""
@@ -32,6 +32,9 @@ class RunStudy:
     """local (processes on this machine) or ray."""
     workers: int = 0
     """Processes; 0 takes every core."""
+    recorded: Path | None = None
+    """Of driving: a folder of recorded traffic (npz, CommonRoad xml, ScenarioNet pkl), on which
+    methods are compared beside generated traffic; nothing is fitted on it."""
     until: str = ""
     """Name of the last stage to run; all without it."""
     rows: tuple[Path, ...] = ()
@@ -85,7 +88,8 @@ class RunStudy:
         from djepa.studies.stages import run_stages
         from djepa.studies.study import new_study
 
-        place = Place(out, get_engine(self.engine, self.workers, None), self.device, self.seed)
+        engine = get_engine(self.engine, self.workers, None)
+        place = Place(out, engine, self.device, self.seed, self.recorded)
         study = new_study(get_design(name), place, self.preset, self.pools)
         run_stages(study.stages(), console.print, self.until)
         if not self.until:

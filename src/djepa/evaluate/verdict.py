@@ -4,7 +4,8 @@ A study declares its primary comparisons beforehand. Each is made on the same st
     1. the paired difference of success with its 95 % interval, 10,000 resamples of whole starts,
     2. an exact two-sided p: McNemar's test. Where several rows are looks of one start (appearance:
        seven of each), rows are not independent: then it is the exact sign-flip test of the starts'
-       net gains, of which McNemar's is the case of one row a start,
+       net gains, of which McNemar's is the case of one row a start; where outcomes are graded
+       (driving), the difference is of mean quality, by whole logs (evaluate/graded.py),
     3. Holm's adjustment of p over all primary comparisons of the study.
 A method is better if the adjusted p is below 0.05 and the whole interval above 0, worse if it is
 below 0.05 and the whole interval below 0; otherwise there is no significant difference. Only
@@ -13,12 +14,13 @@ primary comparisons get these words.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from djepa.align.registry import label
 from djepa.errors import DjepaError
+from djepa.evaluate.graded import paired_quality, qualities
 from djepa.evaluate.paired import Paired, paired
 from djepa.evaluate.rows import Row, successes
 
@@ -100,18 +102,20 @@ def judge(
     primary: Sequence[Comparison],
     units: Mapping[str, Sequence[str]] | None = None,
     clustered: bool = False,
+    graded: bool = False,
 ) -> list[Verdict]:
     """Every primary comparison in every unit, in that order.
 
     `rows`: case -> rows. `units`: name -> cases that are counted together; each case alone unless
-    given. `clustered`: the cases of a unit are looks of the same starts. A comparison whose methods
-    were not run in a unit is left out of it, and of Holm's count.
+    given. `clustered`: the cases of a unit are looks of the same starts. `graded`: qualities are
+    compared, not successes. A comparison whose methods were not run in a unit is left out of it,
+    and of Holm's count.
     """
     found = list[tuple[str, str, str, Paired]]()
     for unit, cases in (units or {case: [case] for case in rows}).items():
         some = {case: rows[case] for case in cases if case in rows}
         for comparison in primary:
-            pair = compare(some, comparison, clustered)
+            pair = compare(some, comparison, clustered, graded)
             if pair is not None:
                 found.append((unit, comparison.ours, *pair))
     adjusted = holm([pair.p for *_, pair in found])
@@ -119,23 +123,29 @@ def judge(
 
 
 def compare(
-    rows: Mapping[str, Sequence[Row]], comparison: Comparison, clustered: bool = False
+    rows: Mapping[str, Sequence[Row]],
+    comparison: Comparison,
+    clustered: bool = False,
+    graded: bool = False,
 ) -> tuple[str, Paired] | None:
     """The other method and the pair over all cases together; None where a method was not run."""
     run = [{row.method for row in case} for case in rows.values()]
     others = [name for name in comparison.theirs if all(name in of for of in run)]
     if not others or not all(comparison.ours in of for of in run):
         return None
-    hits: dict[str, list[bool]] = {name: [] for name in (comparison.ours, *others)}
+    hits: dict[str, list[float]] = {name: [] for name in (comparison.ours, *others)}
     starts = list[str]()
     for case in rows.values():
         some = [row for row in case if row.method in hits]
-        for name, of in successes(some).items():
+        known: Mapping[str, Any] = qualities(some) if graded else successes(some)
+        for name, of in known.items():
             hits[name] += of.tolist()
         own = {row.start: row.identity for row in some if row.method == comparison.ours}
         starts += [own[start] for start in sorted(own)]
     if not starts:
         return None
     theirs = max(others, key=lambda name: sum(hits[name]))
-    clusters = np.array(starts) if clustered else None
-    return theirs, paired(np.array(hits[comparison.ours]), np.array(hits[theirs]), clusters)
+    a, b = np.array(hits[comparison.ours]), np.array(hits[theirs])
+    if graded:
+        return theirs, paired_quality(a, b, np.array(starts))
+    return theirs, paired(a, b, np.array(starts) if clustered else None)

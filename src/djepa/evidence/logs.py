@@ -32,7 +32,7 @@ class LogMixture:
     names: tuple[str, ...]  # geometries whose costs are inputs
     density: tuple[str, ...]  # geometries whose consensus distances are
     weights: tuple[float, ...]  # of all of them
-    successes: int  # of the fitting starts
+    successes: int  # of the fitting starts; where outcomes are graded, 1,000 times their quality
     held_out: int  # of the fitting starts, each judged by weights of the other folds
     ranked: bool = False  # whether ranks of all of them are inputs too
 

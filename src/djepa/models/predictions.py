@@ -21,6 +21,7 @@ import numpy.typing as npt
 from djepa.artefacts.folder import Arrays, Folder, encode, load_arrays
 from djepa.artefacts.records import MANIFEST, Kind
 from djepa.artefacts.write import Writer
+from djepa.bank.driving import TrafficBank
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.models.predict import predict
@@ -91,7 +92,7 @@ def predict_bank(
 
 
 def write_evidence(
-    bank: Bank,
+    bank: Bank | TrafficBank,
     of: EvidenceRecord,
     weights: str,
     made: Callable[[slice], Arrays],
@@ -118,7 +119,7 @@ def evidence_name(geometry: str, look: str = PLAIN) -> str:
     return geometry if look == PLAIN else f"{geometry}@{look}"
 
 
-def read_predictions(bank: Bank, name: str) -> Predictions:
+def read_predictions(bank: Bank | TrafficBank, name: str) -> Predictions:
     """The evidence of one geometry, checked against the bank and against its own hashes."""
     folder = bank.path / "evidence" / name
     if not (folder / MANIFEST).exists():
@@ -169,7 +170,7 @@ def _shard(
     return arrays
 
 
-def _check(folder: Path, bank: Bank, shards: list[Arrays]) -> None:
+def _check(folder: Path, bank: Bank | TrafficBank, shards: list[Arrays]) -> None:
     """Every block has the same arrays, one row per start and one number per candidate."""
     for shard, block in zip(shards, bank.manifest["blocks"], strict=True):
         names, N, K = set(shards[0]), block["starts"], bank.candidates

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from djepa.errors import DjepaError
@@ -26,9 +26,13 @@ from djepa.models.traffic_raster import BACK, CHANNELS, HALF, SIDE
 from djepa.worlds.traffic.scene import FRONT, POSES, REAR
 
 LATENT, PARTS = 256, 6  # NC, DAC, EP, TTC, C, PDMS: only the last is trained, as in Drive-JEPA
-POINTS = (-REAR, 1.461, FRONT)  # m along the car: where features are read
-MAP = 64
-FORMAT = 1
+SIDEWAYS = 1.15  # m, half the width of the car
+POINTS = (  # m along and across the car: its middle and corners, where features are read
+    (1.461, 0.0),
+    *((along, across) for along in (-REAR, FRONT) for across in (-SIDEWAYS, SIDEWAYS)),
+)
+MAP, WIDTHS = 64, (48, 96, 128)
+FORMAT = 2
 
 
 class Native(NamedTuple):
@@ -69,10 +73,12 @@ class TrafficModel(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        sizes = (len(CHANNELS), 32, 64, 96)
+        sizes = (len(CHANNELS), *WIDTHS)
         self.blocks = nn.ModuleList(Block(a, b) for a, b in pairwise(sizes))
         self.sides = nn.ModuleList(nn.Conv2d(size, MAP, 1) for size in sizes[1:])
-        self.whole = nn.Sequential(nn.Flatten(), nn.Linear(96 * 64, LATENT), nn.LayerNorm(LATENT))
+        self.whole = nn.Sequential(
+            nn.Flatten(), nn.Linear(sizes[-1] * 64, LATENT), nn.LayerNorm(LATENT)
+        )
         self.project = nn.Linear(LATENT, LATENT)
         inputs = MAP * len(POINTS) + 5 + 3 + POSES
         self.query = nn.Sequential(
@@ -91,7 +97,7 @@ class TrafficModel(nn.Module):
     def encode(self, rasters: Tensor) -> tuple[Tensor, Tensor]:
         """(B, C, 64, 64) uint8 -> latents (B, D), features (B, 64, 32, 32)."""
         x = rasters.float() / 128 - 1
-        features = torch.zeros(1)
+        features = x.new_zeros(1)
         for block, side in zip(self.blocks, self.sides, strict=True):
             x = block(x)
             more = F.interpolate(side(x), size=SIDE // 2, mode="nearest")
@@ -103,12 +109,12 @@ class TrafficModel(nn.Module):
         latent, features = self.encode(inputs.rasters)
         poses = inputs.poses.float()
         B, K = poses.shape[:2]
-        under = self._under(features, poses)  # (B, K, 8, 3 * 64)
+        under = self._under(features, poses)  # (B, K, 8, 5 * 64)
         moved = torch.diff(F.pad(poses[..., :2], (0, 0, 1, 0)), dim=2)
         x, y, h = poses.unbind(-1)
         place = torch.stack([x / 30, y / 10, h.sin(), h.cos(), moved.norm(dim=-1) / 5], -1)
-        ego = (inputs.ego.float() / torch.tensor([10.0, 2.0, 0.2]))[:, None, None]
-        when = torch.eye(POSES).expand(B, K, POSES, POSES)
+        ego = (inputs.ego.float() / poses.new_tensor([10.0, 2.0, 0.2]))[:, None, None]
+        when = torch.eye(POSES, device=poses.device).expand(B, K, POSES, POSES)
         tokens = torch.cat([under, place, ego.expand(B, K, POSES, 3), when], -1)
         queries = self.query(tokens).amax(2)
         both = torch.cat([latent[:, None].expand(B, K, LATENT), queries], -1)
@@ -119,23 +125,22 @@ class TrafficModel(nn.Module):
         return Native(queries, logits, logits[..., -1].sigmoid(), latent, predicted)
 
     def _under(self, features: Tensor, poses: Tensor) -> Tensor:
-        """Features at three points of the car at every pose, (B, K, 8, 3 * 64)."""
+        """Features at five points of the car at every pose, (B, K, 8, 5 * 64)."""
         h = poses[..., 2:]
-        points = torch.tensor(POINTS)
-        x = poses[..., :1] + points * h.cos()
-        y = poses[..., 1:2] + points * h.sin()  # (B, K, 8, 3)
+        along, across = poses.new_tensor(POINTS).unbind(1)
+        x = poses[..., :1] + along * h.cos() - across * h.sin()
+        y = poses[..., 1:2] + along * h.sin() + across * h.cos()  # (B, K, 8, 5)
         grid = torch.stack([(x + BACK) / (SIDE / 2) - 1, (y + HALF) / (SIDE / 2) - 1], -1)
-        flat = F.grid_sample(features, grid.flatten(2, 3), align_corners=False)  # (B, 64, K, 24)
+        flat = F.grid_sample(features, grid.flatten(2, 3), align_corners=False)  # (B, 64, K, 40)
         return flat.unflatten(3, (POSES, len(POINTS))).permute(0, 2, 3, 4, 1).flatten(3)
 
 
 def save_native(folder: Path, model: TrafficModel, card: dict[str, Any]) -> None:
-    """Weights and a card that says how they were made."""
+    """Weights as 16-bit floats, and a card that says how they were made."""
+    weights = {k: v.half().cpu().contiguous() for k, v in model.state_dict().items()}
     with naming(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        part = folder / "model.part"
-        save_file({k: v.contiguous() for k, v in model.state_dict().items()}, part)
-        part.replace(folder / "model.safetensors")
+    write_atomically(folder / "model.safetensors", save(weights))
     write_atomically(folder / "card.json", to_json({"format": FORMAT, **card}).encode())
 
 

@@ -1,6 +1,7 @@
 """What the native driving model sees: the scene from above, in the frame of the ego car.
 
-One pixel is one metre; the car is at (16, 32) and looks along x.
+One pixel is one metre, drawn four times as fine and averaged; the car is at (16, 32) and looks
+along x.
 
 Legend: C channels, S = 64 pixels.
 """
@@ -10,11 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
+from torch import Tensor
 
 from djepa.worlds.traffic.plane import Array, corners, to_frame, wrap
 from djepa.worlds.traffic.scene import BEHIND, Kind, Scene
 
 SIDE, BACK, HALF = 64, 16.0, 32.0  # px; m behind the car, m to each side
+FINE = 4  # strokes of the pen a pixel, so that an edge tells where in the pixel it lies
 CHANNELS = (
     "drivable",
     "route",
@@ -77,21 +80,21 @@ class _Picture:
     """One channel."""
 
     def __init__(self, ground: int) -> None:
-        self.image = Image.new("L", (SIDE, SIDE), ground)
+        self.image = Image.new("L", (FINE * SIDE, FINE * SIDE), ground)
         self.pen = ImageDraw.Draw(self.image)
 
     def fill(self, points: Array, value: float) -> None:
         """Draw a polygon that is given in the frame of the car."""
         low, high = points.min(0), points.max(0)
         if (high > (-BACK, -HALF)).all() and (low < (SIDE - BACK, SIDE - HALF)).all():
-            pixels = np.clip(points + np.array([BACK, HALF]), -4 * SIDE, 5 * SIDE)
+            pixels = np.clip(FINE * (points + np.array([BACK, HALF])), -16 * SIDE, 20 * SIDE)
             self.pen.polygon(
                 [(x, y) for x, y in pixels.tolist()], fill=round(min(max(value, 0), 255))
             )
 
     def pixels(self) -> Frame:
         """(64, 64): rows are y, columns are x."""
-        return np.asarray(self.image, np.uint8)
+        return np.asarray(self.image.reduce(FINE), np.uint8)
 
 
 def _local(pose: Array, points: Array) -> Array:
@@ -105,9 +108,9 @@ def _boxes(pose: Array, states: Array, size: Array) -> list[tuple[int, Array]]:
     return list(zip(here.tolist(), corners(local[:, :2], local[:, 2], size[here]), strict=True))
 
 
-def mirrored(frames: Frame) -> Frame:
-    """(..., 9, 64, 64) with left and right exchanged."""
-    turned = np.flip(frames, -2).copy()
-    across = CHANNELS.index("speed across")
-    turned[..., across, :, :] = np.clip(2 * MIDDLE - turned[..., across, :, :].astype(int), 0, 255)
+def mirrored(frames: Tensor) -> Tensor:
+    """(..., 9, 64, 64) uint8 with left and right exchanged."""
+    turned = frames.flip(-2)
+    across = turned[..., CHANNELS.index("speed across"), :, :]
+    across.copy_((2 * MIDDLE - across.int()).clamp(0, 255))
     return turned

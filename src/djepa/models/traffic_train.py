@@ -1,4 +1,4 @@
-"""Train the native driving model on generated traffic, on a CPU, in minutes.
+"""Train the native driving model on generated traffic: minutes on a GPU or on a few CPU cores.
 
     python -m djepa.models.traffic_train runs/weights/traffic
 
@@ -10,8 +10,12 @@ Legend: N scenes, K = 32 candidates, B scenes of a batch.
 
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +27,8 @@ from djepa.models.nets import initialise
 from djepa.models.objectives import SIGREG_WEIGHT, sigreg
 from djepa.models.traffic import LATENT, Inputs, TrafficModel, save_native
 from djepa.models.traffic_raster import Frame, later, mirrored, raster, seen
-from djepa.pools.driving import Vocabulary, fit_vocabulary, propose
+from djepa.pools.driving import Vocabulary, fit_vocabulary, propose, save_vocabulary
+from djepa.rollout.engine import usable_cores
 from djepa.seeds import generator, seed_for
 from djepa.worlds.traffic.execute import execute
 from djepa.worlds.traffic.generate import make_log, scenes_of
@@ -40,17 +45,21 @@ DIRECTIONS = 256
 class TrafficTraining:
     """What is trained on, and how long."""
 
-    logs: int = 350
+    logs: int = 6000
     """Generated logs of the split `native`; each gives up to `per_log` scenes."""
     per_log: int = 3
     """Scenes of a log."""
-    epochs: int = 12
+    vocabulary_logs: int = 350
+    """The first logs, whose motions are clustered."""
+    held_logs: int = 200
+    """Further logs of the split that are only measured."""
+    epochs: int = 24
     """Passes over all scenes, every other one mirrored."""
-    batch: int = 16
+    batch: int = 64
     """Scenes of a step."""
     rate: float = 1e-3
     """Peak learning rate; it falls to 0 as a half cosine."""
-    decay: float = 1e-4
+    decay: float = 1e-2
     """Weight decay."""
     seed: int = 0
     """Of scenes, first weights and batches."""
@@ -87,42 +96,64 @@ def example(
     return Example(**{**vars(found), "targets": rows, "views": views})
 
 
-def inputs_of(examples: Iterable[Example], mirror: bool = False) -> Inputs:
+def inputs_of(examples: Iterable[Example]) -> Inputs:
     """What the model reads; outcomes stay behind."""
     found = list(examples)
-    frames = np.stack([one.frame for one in found])
-    poses, ego = np.stack([one.poses for one in found]), np.stack([one.ego for one in found])
-    if mirror:
-        frames = mirrored(frames)
-        poses, ego = poses * [1.0, -1.0, -1.0], ego * [1.0, 1.0, -1.0]
-    return Inputs(torch.from_numpy(frames), torch.from_numpy(ego), torch.from_numpy(poses))
+    parts = ([one.frame for one in found], [one.ego for one in found], [one.poses for one in found])
+    frames, ego, poses = (torch.from_numpy(np.stack(part)) for part in parts)
+    return Inputs(frames, ego.float(), poses.float())
 
 
-def loss_of(
-    model: TrafficModel, batch: list[Example], mirror: bool, random: torch.Generator
-) -> tuple[Tensor, Tensor]:
+class Lesson(NamedTuple):
+    """Scenes with what became of their candidates, on the device that trains."""
+
+    inputs: Inputs
+    pdms: Tensor  # (N, K)
+    targets: Tensor  # (N, TARGETS) candidates
+    views: Tensor  # (N, TARGETS, 9, 64, 64) uint8
+
+    def batch(self, rows: Tensor, mirror: bool) -> "Lesson":
+        """These scenes, perhaps with left and right exchanged."""
+        frames, ego, poses = (part[rows] for part in vars(self.inputs).values())
+        views = self.views[rows]
+        if mirror:
+            frames, views = mirrored(frames), mirrored(views)
+            poses, ego = poses * poses.new_tensor([1, -1, -1]), ego * ego.new_tensor([1, 1, -1])
+        return Lesson(Inputs(frames, ego, poses), self.pdms[rows], self.targets[rows], views)
+
+
+def lesson_of(examples: list[Example], device: str) -> Lesson:
+    """All examples as tensors."""
+    inputs = inputs_of(examples)
+    views = np.stack([one.views for one in examples if one.views is not None])
+    return Lesson(
+        Inputs(*(part.to(device) for part in vars(inputs).values())),
+        torch.from_numpy(np.stack([one.judged.pdms for one in examples])).float().to(device),
+        torch.tensor([one.targets for one in examples], device=device),
+        torch.from_numpy(views).to(device),
+    )
+
+
+def loss_of(model: TrafficModel, batch: Lesson, directions: Tensor) -> tuple[Tensor, Tensor]:
     """Total, and the score's part of it."""
-    native = model(inputs_of(batch, mirror))
-    pdms = torch.from_numpy(np.stack([one.judged.pdms for one in batch])).float()
-    score = F.binary_cross_entropy_with_logits(native.logits[..., -1], pdms)
-    views = np.stack([one.views for one in batch if one.views is not None])
-    frames = torch.from_numpy(mirrored(views) if mirror else views)
-    target, _ = model.encode(frames.flatten(0, 1))
-    target = target.view(len(batch), TARGETS, LATENT)
-    rows = torch.tensor([one.targets for one in batch])[..., None].expand(-1, -1, LATENT)
+    native = model(batch.inputs)
+    score = F.binary_cross_entropy_with_logits(native.logits[..., -1], batch.pdms)
+    target, _ = model.encode(batch.views.flatten(0, 1))
+    target = target.view(len(batch.pdms), TARGETS, LATENT)
+    rows = batch.targets[..., None].expand(-1, -1, LATENT)
     error = F.mse_loss(native.predicted.gather(1, rows), target)
-    directions = torch.randn(LATENT, DIRECTIONS, generator=random)
     spread = sigreg(torch.cat([native.latent[:, None], target], 1), directions)
     return score + PREDICT * error + SIGREG_WEIGHT * spread / 10, score
 
 
 def train(
-    config: TrafficTraining, examples: list[Example]
+    config: TrafficTraining, examples: list[Example], device: str = "cpu"
 ) -> Iterator[tuple[int, float, TrafficModel]]:
     """Yield (epoch, mean score loss, model) after every pass."""
     with torch.random.fork_rng(devices=[]):  # layers draw from the global stream when they are made
         model = TrafficModel()
     initialise(model, torch.Generator().manual_seed(seed_for("traffic", "init", config.seed)))
+    model, lesson = model.to(device), lesson_of(examples, device)
     optimiser = torch.optim.AdamW(model.parameters(), config.rate, weight_decay=config.decay)
     steps = config.epochs * -(-len(examples) // config.batch)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
@@ -131,35 +162,77 @@ def train(
         random.manual_seed(seed_for("traffic", "epoch", config.seed, epoch))
         losses = []
         for rows in torch.randperm(len(examples), generator=random).split(config.batch):
-            batch = [examples[i] for i in rows.tolist()]
-            total, score = loss_of(model, batch, epoch % 2 == 1, random)
+            directions = torch.randn(LATENT, DIRECTIONS, generator=random).to(device)
+            batch = lesson.batch(rows.to(device), epoch % 2 == 1)
+            total, score = loss_of(model.train(), batch, directions)
             optimiser.zero_grad()
             total.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()
             schedule.step()
-            losses.append(score.item())
-        yield epoch + 1, float(np.mean(losses)), model
+            losses.append(score.detach())
+        yield epoch + 1, float(torch.stack(losses).mean()), model.eval()
 
 
-def main(out: tyro.conf.Positional[Path], config: TrafficTraining = TrafficTraining()) -> None:  # noqa: B008
-    """Generate scenes, train, and write weights, vocabulary and card to OUT."""
-    begun = time.perf_counter()
-    logs = [make_log("native", i, config.seed) for i in range(config.logs)]
-    vocabulary = fit_vocabulary(logs, generator("traffic", "vocabulary", config.seed))
-    examples = [
+def examples_of(number: int, config: TrafficTraining, vocabulary: Vocabulary) -> list[Example]:
+    """The scenes of one log of the split `native`."""
+    return [
         example(scene, vocabulary, generator("traffic", "targets", scene.name))
-        for log in logs
-        for scene in scenes_of(log, config.per_log)
+        for scene in scenes_of(make_log("native", number, config.seed), config.per_log)
     ]
-    print(f"{len(examples)} scenes in {time.perf_counter() - begun:.0f} s", flush=True)
-    for epoch, loss, model in train(config, examples):
-        print(
-            f"epoch {epoch}: score loss {loss:.4f}, {time.perf_counter() - begun:.0f} s", flush=True
-        )
-        card = {"config": asdict(config), "scenes": len(examples), "epoch": epoch, "loss": loss}
-        save_native(out, model, card)
-    np.savez(out / "vocabulary.npz", motions=vocabulary.motions, speed=vocabulary.speed)
+
+
+@torch.no_grad()
+def measure(model: TrafficModel, examples: list[Example], device: str = "cpu") -> dict[str, float]:
+    """Mean parts of PDMS of the model's choices; PDMS of all candidates and of the best."""
+    chosen: list[int] = []
+    for i in range(0, len(examples), 64):
+        inputs = vars(inputs_of(examples[i : i + 64])).values()
+        score = model(Inputs(*(part.to(device) for part in inputs))).score
+        chosen += score.argmax(1).tolist()
+    parts = ("pdms", "nc", "dac", "ttc", "ep", "comfort")
+    judged = {name: np.stack([getattr(one.judged, name) for one in examples]) for name in parts}
+    rows = np.arange(len(examples))
+    return {
+        **{name: float(values[rows, chosen].mean()) for name, values in judged.items()},
+        "all": float(judged["pdms"].mean()),
+        "best": float(judged["pdms"].max(1).mean()),
+    }
+
+
+def main(
+    out: tyro.conf.Positional[Path],
+    config: TrafficTraining = TrafficTraining(),  # noqa: B008
+    device: str = "auto",
+    workers: int = 0,
+) -> None:
+    """Generate scenes on `workers` cores (0: all), train, write weights, card, vocabulary to OUT.
+
+    `device` is a name that PyTorch knows, or auto: the GPU if there is one.
+    """
+    begun = time.perf_counter()
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+
+    def say(text: str) -> None:
+        print(f"{time.perf_counter() - begun:5.0f} s  {text}", flush=True)
+
+    with ProcessPoolExecutor(workers or usable_cores(), get_context("spawn")) as pool:
+        first = range(min(config.logs, config.vocabulary_logs))
+        logs = pool.map(partial(make_log, "native", seed=config.seed), first, chunksize=4)
+        vocabulary = fit_vocabulary(logs, generator("traffic", "vocabulary", config.seed))
+        say(f"{len(vocabulary.speed)} motions")
+        job = partial(examples_of, config=config, vocabulary=vocabulary)
+        found = list(pool.map(job, range(config.logs + config.held_logs), chunksize=4))
+    examples = [one for log in found[: config.logs] for one in log]
+    held = [one for log in found[config.logs :] for one in log]
+    say(f"{len(examples)} scenes, {len(held)} only measured")
+    card = {"config": asdict(config), "scenes": len(examples), "held scenes": len(held)}
+    for epoch, loss, model in train(config, examples, device):
+        metrics = measure(model, held, device) if held else {}
+        say(f"epoch {epoch}: score loss {loss:.4f}, {metrics}")
+        save_native(out, model, {**card, "epoch": epoch, "loss": loss, "held": metrics})
+    save_vocabulary(out / "vocabulary.npz", vocabulary)
 
 
 if __name__ == "__main__":

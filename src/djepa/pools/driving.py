@@ -8,11 +8,14 @@ Legend: N motions, V entries, 8 poses (x, y, heading) at 0.5 s each.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from djepa.errors import DjepaError
+from djepa.files import naming
 from djepa.worlds.traffic.plane import Array, along_line, lengths
 from djepa.worlds.traffic.recording import Recording, motion_of, rear_axle
 from djepa.worlds.traffic.scene import AHEAD, DT, EVERY, POSES, Kind, Scene
@@ -37,6 +40,21 @@ class Vocabulary:
         V = len(self.speed)
         if self.motions.shape != (V, POSES, 3) or V < PLAIN:
             raise DjepaError(f"A vocabulary holds at least {PLAIN} motions (V, {POSES}, 3).")
+
+
+def save_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
+    """As two plain arrays."""
+    with naming(path), path.open("wb") as file:
+        np.savez_compressed(file, motions=vocabulary.motions, speed=vocabulary.speed)
+
+
+def load_vocabulary(path: Path) -> Vocabulary:
+    """What `save_vocabulary` wrote; anything else is an error that names the file."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return Vocabulary(stored["motions"], stored["speed"])
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
+        raise DjepaError(f"Cannot read the vocabulary {path}: {error}") from None
 
 
 def motions_in(recording: Recording, every: int = 10) -> tuple[Array, Array]:

@@ -8,9 +8,9 @@ Legend: N starts of the bank, K candidates, H horizon, M methods.
 
 import base64
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -56,19 +56,9 @@ def inspect(
         raise DjepaError("Name at least one start to inspect.")
     for row in rows:
         bank.row(row)
-    at = np.asarray(rows, np.int64)
-    ids = torch.from_numpy(np.ascontiguousarray(bank.decisions.candidate_ids[at]))
-    picked = {name: _rows(bank, f"the cost of {name}", cost, at) for name, cost in costs.items()}
-    views = {name: _Picked.of(bank, name, view, at, ids) for name, view in methods.items()}
-    check_pools(ids, **{f"the cost of {name}": torch.from_numpy(c) for name, c in picked.items()})
-    starts = []
     sketch = bank.config.task.sketch(bank.world())
-    for n, row in enumerate(at.tolist()):
-        start = _start(bank, row, sketch, look)
-        order = np.argsort(ids[n].numpy())
-        start["costs"] = [numbers(cost[n, order]) for cost in picked.values()]
-        start["methods"] = [view.start(n, order) for view in views.values()]
-        starts.append(start)
+    whole = Pools(bank.decisions.candidate_ids, str(bank.path))
+    starts = seen(whole, rows, costs, methods, lambda row: _start(bank, row, sketch, look))
     return {
         "label": label or bank.config.profile,
         "bank": bank.hash[:12],
@@ -83,6 +73,36 @@ def inspect(
         "methods": list(methods),
         "starts": starts,
     }
+
+
+def seen(
+    pools: "Pools",
+    rows: Sequence[int],
+    costs: Mapping[str, Array],
+    methods: Mapping[str, View],
+    start: Callable[[int], dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """What `start` knows of each row, with the costs and the methods' views of its candidates."""
+    at = np.asarray(rows, np.int64)
+    ids = torch.from_numpy(np.ascontiguousarray(pools.ids[at]))
+    picked = {name: _rows(pools, f"the cost of {name}", cost, at) for name, cost in costs.items()}
+    views = {name: _Picked.of(pools, name, view, at, ids) for name, view in methods.items()}
+    check_pools(ids, **{f"the cost of {name}": torch.from_numpy(c) for name, c in picked.items()})
+    starts = []
+    for n, row in enumerate(at.tolist()):
+        one = start(row)
+        order = np.argsort(ids[n].numpy())
+        one["costs"] = [numbers(cost[n, order]) for cost in picked.values()]
+        one["methods"] = [view.start(n, order) for view in views.values()]
+        starts.append(one)
+    return starts
+
+
+class Pools(NamedTuple):
+    """Candidates of all starts, and where they lie."""
+
+    ids: Array  # (N, K)
+    path: str
 
 
 def _start(bank: Bank, row: int, sketch: Sketch, look: str) -> dict[str, Any]:
@@ -145,11 +165,11 @@ def numbers(values: Array) -> list[float]:
     return [float(f"{x:.5g}") for x in np.asarray(values, np.float64).tolist()]
 
 
-def _rows(bank: Bank, what: str, values: Array, at: Array, wide: bool = True) -> Array:
+def _rows(pools: Pools, what: str, values: Array, at: Array, wide: bool = True) -> Array:
     """Some rows of (N, K) or, not `wide`, (N,) values; anything else is refused."""
-    array, shape = np.asarray(values), (len(bank), bank.candidates)[: 1 + wide]
+    array, shape = np.asarray(values), pools.ids.shape[: 1 + wide]
     if array.shape != shape:
-        raise DjepaError(f"{what} is {array.shape}; {bank.path} has {shape}.")
+        raise DjepaError(f"{what} is {array.shape}; {pools.path} has {shape}.")
     return np.ascontiguousarray(array[at]).astype(np.float64)
 
 
@@ -167,20 +187,20 @@ class _Picked:
     threshold: float | None
 
     @classmethod
-    def of(cls, bank: Bank, name: str, view: View, at: Array, ids: torch.Tensor) -> "_Picked":
-        score = _rows(bank, f"the score of {name}", view.score, at)
-        chosen = _rows(bank, f"the choice of {name}", view.chosen, at, wide=False).astype(np.int64)
-        if not ((chosen >= 0) & (chosen < bank.candidates)).all():
+    def of(cls, pools: Pools, name: str, view: View, at: Array, ids: torch.Tensor) -> "_Picked":
+        score = _rows(pools, f"the score of {name}", view.score, at)
+        chosen = _rows(pools, f"the choice of {name}", view.chosen, at, wide=False).astype(np.int64)
+        if not ((chosen >= 0) & (chosen < pools.ids.shape[1])).all():
             raise DjepaError(f"{name} chose a candidate that no pool has; positions are expected.")
         check_pools(ids, **{f"the score of {name}": torch.from_numpy(score)})
         base = before = correction = None
         if view.base is not None:
-            base = _rows(bank, f"the base score of {name}", view.base, at)
+            base = _rows(pools, f"the base score of {name}", view.base, at)
             check_pools(ids, **{f"the base score of {name}": torch.from_numpy(base)})
             first = best(torch.from_numpy(base), ids)[:, None]
             before, correction = ids.gather(1, first)[:, 0].numpy(), score - base
         opened, advantage = (
-            None if x is None else _rows(bank, f"the gate of {name}", x, at, wide=False)
+            None if x is None else _rows(pools, f"the gate of {name}", x, at, wide=False)
             for x in (view.opened, view.advantage)
         )
         return cls(

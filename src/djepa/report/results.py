@@ -95,25 +95,34 @@ def paired_table(
     others: Sequence[str],
     verdicts: Sequence[Verdict],
     clustered: bool,
+    graded: str = "",
     paper: Callable[[str, str], str] = lambda view, other: "",
 ) -> Table:
     """Ours against others, start by start; primary comparisons with their verdict.
 
-    `paper` gives what is printed of the gains and losses of ours over another in a view.
+    `graded` names the quality that is compared, where it is not success. `paper` gives what is
+    printed of the gains and losses of ours over another in a view.
     """
     judged = {(v.where, v.ours, v.theirs): v for v in verdicts}
     lines = []
     for other in others:
         for view, rows in seen.items():
-            if (p := pair_of(rows, ours, other, clustered)) is not None:
+            if (p := pair_of(rows, ours, other, clustered, bool(graded))) is not None:
                 found = judged.get((view, ours, other))
                 word = (f"{found.adjusted:.2g}", found.word) if found else ("", "")
                 counts = (str(p.gains), str(p.losses), f"{p.p:.2g}", *word, paper(view, other))
                 lines.append((label(other), view, str(p.starts), *_difference(p), *counts))
     how = "whole starts, each with all its cases" if clustered else "whole starts"
-    note = (
+    gain = (
         "A gain is a start that only the method of the title solves, a loss one that only the "
-        f"other solves. Intervals: {RESAMPLES:,} resamples of {how}. p is exact and two-sided. "
+        "other solves."
+    )
+    test = "p is exact and two-sided."
+    if graded:
+        gain = f"A gain is a start with more than one point of {graded} more, a loss with less."
+        how, test = "whole logs", f"p: {RESAMPLES:,} random flips of the signs of whole logs."
+    note = (
+        f"{gain} Intervals: {RESAMPLES:,} resamples of {how}. {test} "
         "Primary comparisons were declared beforehand: their p is adjusted by Holm's method over "
         "all of the study, and they alone get a verdict."
     )
@@ -144,11 +153,13 @@ def ablation_table(case: str, rows: Rows, blocks: Mapping[str, Sequence[str]]) -
     return Table(name, f"Ablations, {case} pools", columns, tuple(lines), note)
 
 
-def pair_of(rows: Rows, ours: str, theirs: str, clustered: bool = False) -> Paired | None:
+def pair_of(
+    rows: Rows, ours: str, theirs: str, clustered: bool = False, graded: bool = False
+) -> Paired | None:
     """One method against another over all cases together; None where it cannot be done."""
     if ours == theirs or not any(rows.values()):
         return None
-    found = compare(rows, Comparison.of(ours, theirs), clustered and len(rows) > 1)
+    found = compare(rows, Comparison.of(ours, theirs), clustered and len(rows) > 1, graded)
     return None if found is None else found[1]
 
 

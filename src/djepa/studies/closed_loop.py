@@ -138,6 +138,7 @@ def _second_round(study: Study, group: str, say: Say) -> Mapping[str, Alignment]
 
 def _decide(study: Study, case: Case, say: Say) -> list[Row]:
     """Run every planner on the episodes of a case; both rules judge the same episodes."""
+    assert isinstance(case.bank, CollectConfig)
     config = _episodes(case.bank.horizon, case.bank.starts, study.place)
     for name in planners():
         if (study.preset == "quick" and name not in FEW) or not _fitted(study, name):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from djepa.align.fit import AlignConfig, Alignment
-from djepa.align.methods import Population
+from djepa.align.methods import Chooser, Population
 from djepa.align.registry import slug
 from djepa.align.suite import Recipe
 from djepa.bank.read import Bank
@@ -19,6 +19,7 @@ from djepa.evaluate.rows import Row
 from djepa.evaluate.verdict import Comparison
 from djepa.evidence.evidence import Evidence
 from djepa.report.tables import Table
+from djepa.rollout.driving import TrafficConfig
 from djepa.rollout.engine import Engine, LocalEngine
 from djepa.rollout.execute import CollectConfig, Proposer
 from djepa.studies.populations import has_both
@@ -40,6 +41,7 @@ class Place:
     engine: Engine
     device: str = "cpu"
     seed: int = 0
+    recorded: Path | None = None  # folder of recorded scenes, for a study that can use some
 
     def fits(self, group: str) -> Path:
         """Folder of the suite that was fitted for a group of cases."""
@@ -78,7 +80,7 @@ class Case:
     """Starts on which methods are compared."""
 
     name: str  # as the tables name it
-    bank: CollectConfig
+    bank: CollectConfig | TrafficConfig
     look: str = PLAIN
     group: str = "all"  # cases of one group share what was fitted
     part: tuple[int, int] | None = None  # first and last start of the bank; None: all of them
@@ -91,6 +93,16 @@ class Case:
         """Where its bank lies: cases that differ in look, rule or part alone share one."""
         b = self.bank
         return f"{b.split}/{b.shape}-{b.profile}".replace("+", "plus")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Starts that do not come from the bank of a world: how they are made, read and chosen from."""
+
+    collect: Callable[["Study", Case, Say], str]  # makes what is missing; the hash of its folder
+    open: Callable[[Path], Any]  # what it made: `hash` and `config.rule` are read
+    population: Callable[["Study", str, Case], Population]  # of a role and a case
+    choosers: Callable[["Study", Case], Mapping[str, Chooser]]  # further methods
 
 
 @dataclass(frozen=True)
@@ -151,6 +163,8 @@ class Design:
     declared: tuple[Comparison, ...] = ()  # the primary comparisons, if not those below
     shipped: Path | None = None  # fitted methods that come with the package, by group
     here: Mapping[str, AlignConfig] = field(default_factory=dict)  # fitted beside shipped ones
+    source: Source | None = None  # starts are made in another way than by collecting banks
+    graded: str = ""  # name of a quality in [0, 1], if outcomes are graded: costs are 1 - quality
     ours: str = "D-JEPA"
     published: str = "relational"
 
@@ -191,7 +205,8 @@ class Design:
 
     def _confirmation(self) -> list[Case]:
         sizes = Sizes(1000, 1000, 1000, 1000, retained=1000)  # names do not depend on them
-        return self.cases("confirmation", sizes, Place(Path(), LocalEngine(1)))
+        everywhere = Place(Path(), LocalEngine(1), recorded=Path())
+        return self.cases("confirmation", sizes, everywhere)
 
 
 def split_of(study: str, role: str) -> str:

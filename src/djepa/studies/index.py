@@ -26,6 +26,7 @@ STUDIES = {  # name -> module; the design has its name in capitals
     "appearance": "shifts",
     "controls": "controls",
     "control": "closed_loop",
+    "driving": "driving",
 }
 # Every method of the main table on one task.
 MAIN = {f"main-{task}": "main" for task in ("pusht", "reacher", "granular", "fine")}
@@ -62,8 +63,8 @@ def across_studies(found: Mapping[str, Results]) -> Table:
     lines = []
     for name, results in found.items():
         d, rows = results.design, results.rows
-        if d.decide is not None:
-            continue  # episodes are not decisions: its own page has them
+        if d.decide is not None or d.graded:
+            continue  # neither episodes nor a mean quality are shares of starts
         for unit, cases in d.units().items():
             some = {case: rows[case] for case in cases if case in rows}
             solved = [successes(of) for of in some.values()]

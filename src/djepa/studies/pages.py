@@ -14,6 +14,7 @@ from djepa.evaluate.rows import successes
 from djepa.files import to_json, write_atomically
 from djepa.report.cases import case_bars
 from djepa.report.figures import gains_and_losses, success_bars
+from djepa.report.graded import quality_bars, quality_headline
 from djepa.report.page import Figure, Headline, Page, Section, write_page
 from djepa.report.results import pair_of
 from djepa.studies.design import Measure
@@ -143,6 +144,9 @@ def _headlines(results: Results) -> Iterator[Headline]:
         some = {case: results.rows[case] for case in cases if case in results.rows}
         if not some:
             continue
+        if d.graded:
+            yield quality_headline(some, d.ours, d.primary[0], unit, d.graded)
+            continue
         rate = rate_of(np.concatenate([successes(of)[d.ours] for of in some.values()]))
         ends = "{:.1f} to {:.1f}, ".format(*(100 * end for end in rate.interval))
         counted = f"{ends if len(some) == 1 else ''}{rate.of} starts"
@@ -155,6 +159,10 @@ def _headlines(results: Results) -> Iterator[Headline]:
 
 def _success(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
     """Bars of every method where the cases fit beside each other, of the main ones elsewhere."""
+    if results.design.graded:
+        quality_bars(folder / "quality", results.rows, results.methods, results.design.graded)
+        yield "quality", f"Mean {results.design.graded} of every method, with 95 % intervals."
+        return
     if len(results.rows) > PANELS:
         yield from draw_cases(results, folder)
         return
@@ -200,7 +208,8 @@ def _gains(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
     for ours in (design.ours, design.published):
         counts = {}
         for case, rows in results.rows.items():
-            if (p := pair_of({case: rows}, ours, design.fusion)) is not None:
+            graded = bool(design.graded)
+            if (p := pair_of({case: rows}, ours, design.fusion, graded=graded)) is not None:
                 counts[case] = (p.gains, p.losses, p.starts)
         if counts:
             name, names = f"gains-{slug(ours)}", (label(ours), label(design.fusion))

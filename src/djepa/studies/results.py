@@ -20,6 +20,7 @@ from djepa.evaluate.paper import Figure
 from djepa.evaluate.rows import Row, read_rows
 from djepa.evaluate.verdict import Verdict, judge
 from djepa.files import write_atomically
+from djepa.report.graded import quality_table, way_of
 from djepa.report.results import (
     ELIGIBLE,
     Rows,
@@ -72,7 +73,7 @@ class Results:
     def verdicts(self) -> list[Verdict]:
         """The primary comparisons that the design declares."""
         d = self.design
-        return judge(self.rows, d.comparisons, d.units(), d.clustered)
+        return judge(self.rows, d.comparisons, d.units(), d.clustered, bool(d.graded))
 
     def measured(self, name: str) -> dict[str, Any]:
         """Case -> what a measure found, in the order of the cases."""
@@ -128,6 +129,8 @@ def make_tables(results: Results) -> list[Table]:
 def success_tables(results: Results) -> list[Table]:
     """Success and cost of every method."""
     d, rows = results.design, results.rows
+    if d.graded:
+        return [quality_table(results.views, results.methods, d.graded)]
     rule = next(iter(rows.values()))[0].rule
     once = {case: of for case, of in rows.items() if of[0].rule == rule}  # others: the same costs
     note = f"In units of the threshold of {rule}; a start is solved below 1."
@@ -158,7 +161,9 @@ def paired_tables(results: Results) -> list[Table]:
         return of
 
     return [
-        paired_table(results.views, ours, others, results.verdicts, d.clustered, printed(ours))
+        paired_table(
+            results.views, ours, others, results.verdicts, d.clustered, d.graded, printed(ours)
+        )
         for ours in shown
         if ours in results.methods
     ]
@@ -193,16 +198,19 @@ def verdict(results: Results) -> list[str]:
         if not parts:
             continue
         if len(cases) == 1 and d.decide is None:
-            parts.append(_closed(results.rows[cases[0]], d.ours, d.primary[0]))
+            parts.append(_closed(results.rows[cases[0]], d.ours, d.primary[0], bool(d.graded)))
         about = f" ({d.pools[unit]})" if unit in d.pools else ""
         lines.append(f"**{unit}**{about}: " + " ".join(parts))
     return lines
 
 
-def _closed(rows: Sequence[Row], ours: str, base: str) -> str:
+def _closed(rows: Sequence[Row], ours: str, base: str, graded: bool) -> str:
     """How much of the possible gain is reached, and how often the gate opened."""
     gate = [row.opened for row in rows if row.method == ours]
     opened = f"the gate of {label(ours)} opened on {sum(gate)} of {len(gate)} starts."
+    if graded:
+        way = f"{way_of(rows, ours, base)} of the way from {label(base)} to the best candidate"
+        return f"{label(ours)} makes {way}; {opened}"
     try:
         gap = gap_closed(rows, ours, base)
     except DjepaError:

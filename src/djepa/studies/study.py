@@ -44,6 +44,7 @@ from djepa.evaluate.rows import Row, read_rows, write_rows
 from djepa.files import to_json, write_atomically
 from djepa.models.predictions import predict_bank
 from djepa.models.weights import load_geometry, weights_hash
+from djepa.rollout.execute import CollectConfig
 from djepa.studies.decisions import bounds, endpoint, rows_of
 from djepa.studies.design import ROLES, Case, Design, Measure, Place, Sizes
 from djepa.studies.populations import thinned
@@ -129,8 +130,10 @@ class Study:
         return {**of, "banks": banks, "weights": self.weights()}
 
     def bank(self, case: Case) -> Bank:
-        """The bank of a case."""
-        return Bank(self.out / "banks" / case.folder)
+        """The bank of a case, or what stands for one."""
+        open_bank = Bank if self.design.source is None else self.design.source.open
+        found: Bank = open_bank(self.out / "banks" / case.folder)
+        return found
 
     def rows(self, case: str) -> list[Row]:
         """What was decided."""
@@ -142,6 +145,8 @@ class Study:
 
     def population(self, role: str, case: Case) -> Population:
         """Evidence and outcomes of a case; identities carry the look where cases share starts."""
+        if self.design.source is not None:
+            return self.design.source.population(self, role, case).to(self.place.device)
         bank = self.bank(case)
         evidence, outcomes = self.design.evidence(bank, case.look), Outcomes.from_bank(bank)
         if self.design.clustered:
@@ -193,6 +198,8 @@ class Study:
         test = self.population("confirmation", case)
         unseen(self.place.fits(case.group), test.evidence)
         choosers = self.choosers(case.group, test.evidence.names)
+        if self.design.source is not None:
+            choosers |= self.design.source.choosers(self, case)
         return test, {name: choose(test.evidence) for name, choose in choosers.items()}
 
     def _rows(self, case: str) -> Path:
@@ -211,7 +218,10 @@ class Study:
     def _collect(self, group: str, say: Say) -> None:
         hashes: dict[str, str] = {}
         for (folder, _), (role, case) in self._banks(group).items():
-            if folder not in hashes:
+            if self.design.source is not None:
+                hashes[folder] = self.design.source.collect(self, case, say)
+            elif folder not in hashes:
+                assert isinstance(case.bank, CollectConfig)
                 say(f"  {case.bank.starts} starts, {role}: {case.folder}")
                 search = case.proposer and case.proposer(self.place.device)
                 target = self.out / "banks" / folder

@@ -160,7 +160,7 @@
     }
 
     /** `part` of the table is shown: {x, y, side} in world units. */
-    function draw(pool, part, aim, states, time) {
+    function draw(pool, part, { aim, ground = [] }, states, time) {
       const side = Math.round(canvas.clientWidth * (window.devicePixelRatio || 1));
       if (!side) return;
       if (canvas.width !== side || canvas.height !== side) canvas.width = canvas.height = side;
@@ -172,6 +172,12 @@
       pen.setTransform(unit, 0, 0, unit, -part.x * unit, -part.y * unit);
       pen.lineJoin = "round";
       const solid = pool.parts.filter((body) => body.kind !== "board");
+      pen.fillStyle = colour("line"); // what does not move, such as a road
+      for (const corners of ground) {
+        pen.beginPath();
+        for (const [x, y] of corners) pen.lineTo(x, y);
+        pen.fill();
+      }
       pen.fillStyle = colour("goal-fill");
       for (const body of solid) {
         trace(pen, pool, body, aim);
@@ -600,8 +606,8 @@
       const s = start();
       if (!view.part) return;
       const [other, own] = [rival(), view.id].map((id) => s.states[index(id)]);
-      left.draw(pool(), view.part, s.aim, other, view.time);
-      right.draw(pool(), view.part, s.aim, own, view.time);
+      left.draw(pool(), view.part, s, other, view.time);
+      right.draw(pool(), view.part, s, own, view.time);
       ui.time.value = view.time;
       ui.clock.textContent = `${Math.floor(view.time)} / ${steps()}`;
       ui.time.setAttribute("aria-valuetext", `control ${Math.floor(view.time)} of ${steps()}`);

@@ -39,7 +39,7 @@ def inspector(
     def run(study: Study, case: Case, say: Say) -> dict[str, Any]:
         test, choices = study.decided(case)
         e, bank = test.evidence, study.bank(case)
-        views = {label(name): _view(choices[name]) for name in methods if name in choices}
+        views = {label(name): view_of(choices[name]) for name in methods if name in choices}
         names = [GEOMETRIES.get(name, name) for name in e.names]
         costs = {name: e.costs[..., m].cpu().numpy() for m, name in enumerate(names)}
         ours, theirs = (
@@ -58,7 +58,9 @@ def shown(ours: Bools, theirs: Bools, matters: Bools, many: tuple[int, int, int]
     return sorted(set(np.concatenate([*parts, np.arange(min(2, len(ours)))]).tolist()))
 
 
-def _view(choice: Choice) -> View:
+def view_of(choice: Choice) -> View:
+    """A choice as plain arrays."""
+
     def array(x: Any) -> Any:
         return None if x is None else x.cpu().numpy()
 
@@ -88,7 +90,10 @@ def films(methods: Sequence[str], only: tuple[str, ...] = (), also: Sequence[str
         file = study.measured("films", case.name).with_suffix(".safetensors")
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, encode(strips))
-        won, stride = [of[start].success for of in picks.values()], case.bank.task.stride
+        won, stride = (
+            [of[start].success for of in picks.values()],
+            study.bank(case).config.task.stride,
+        )
         about = {"start": start, "methods": list(picks), "success": won, "stride": stride}
         return {**about, "look": case.look}
 

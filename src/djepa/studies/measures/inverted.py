@@ -41,7 +41,7 @@ def inverted(geometry: str, *cases: str) -> Measure:
         file.parent.mkdir(parents=True, exist_ok=True)
         pair = [of["candidate"] for of in found["pair"].values()]
         write_atomically(file, encode(executed(bank, found["start"], pair, own.look)))
-        return {"geometry": geometry, "stride": own.bank.task.stride, **found}
+        return {"geometry": geometry, "stride": bank.config.task.stride, **found}
 
     return Measure(
         name="inverted",

@@ -17,7 +17,7 @@ from djepa.worlds.traffic.recording import Recording, cut, is_ego
 from djepa.worlds.traffic.roads import FAMILIES, Layout
 from djepa.worlds.traffic.scene import AHEAD, BEHIND, DT, Kind, Scene
 
-SPLITS = ("native", "fit", "calibration", "confirmation")  # the first trains the native model
+SPLITS = ("native", "fit", "calibration", "guarantee", "confirmation")  # first: the native model
 WARM = 30  # steps before the recording begins
 STEPS = 121  # of a log, 12 s
 STARTS = tuple(range(BEHIND, STEPS - AHEAD, 15))  # where scenes of a log begin

@@ -59,9 +59,9 @@ class Judge:
         """(K, 8, 3) poses in the frame of the ego car -> their judgement."""
         return self.of_states(execute(self.scene.ego, candidates))
 
-    def of_states(self, states: Array) -> Judgement:
-        """(K, 41, 6) executed states -> their judgement."""
-        return judge_states(self.scene, self.traffic, states, self.reference)
+    def of_states(self, states: Array, where: Where | None = None) -> Judgement:
+        """(K, 41, 6) executed states, and where they are if that is known -> their judgement."""
+        return judge_states(self.scene, self.traffic, states, self.reference, where)
 
     @cached_property
     def reference(self) -> float:

@@ -22,13 +22,23 @@ RANGE = 100.0  # m, how far ahead a leader is looked for
 
 def reference_progress(scene: Scene, traffic: Array) -> float:
     """Metres of the chosen drive; 0 if it collides or leaves the road in the real traffic."""
+    return progress_of(scene, traffic, reference_drive(scene, traffic))
+
+
+def reference_drive(scene: Scene, traffic: Array) -> Array:
+    """(1, 41, 6) states of the chosen drive: it depends on the traffic of now alone."""
     states = follow(scene.ego, drives(scene))
     where = locate(scene, states)
     seen = judge_states(scene, constant_velocity(traffic), states, 0.0, where)
     most = np.full(len(states), seen.progress.max())
     ep = relative_progress(seen.progress, most, seen.nc * seen.dac)
     best = int(pdms(seen.nc, seen.dac, seen.ttc, ep, seen.comfort).argmax())
-    return float(judge_states(scene, traffic, states, 0.0, where).progress[best])
+    return states[best : best + 1]
+
+
+def progress_of(scene: Scene, traffic: Array, states: Array) -> float:
+    """Metres of one drive in some traffic."""
+    return float(judge_states(scene, traffic, states, 0.0).progress[0])
 
 
 def constant_velocity(traffic: Array) -> Array:

@@ -1,0 +1,90 @@
+"""What the native driving model says of every candidate of a bank, stored beside it.
+
+Its evidence is called `native`: cost is 1 - score, futures are the queries (one step of 256
+numbers), parts are the six logits. Legend: N scenes, K candidates.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from djepa.artefacts.folder import Arrays
+from djepa.artefacts.records import read_bytes, sha256
+from djepa.bank.driving import TrafficBank
+from djepa.errors import DjepaError
+from djepa.models.predictions import PART, EvidenceRecord, write_evidence
+from djepa.models.traffic import PARTS, Inputs, TrafficModel, load_native
+from djepa.models.traffic_raster import Frame, raster, seen
+from djepa.models.weights import places
+from djepa.pools.driving import Vocabulary, load_vocabulary
+from djepa.tasks.task import PLAIN
+from djepa.worlds.traffic.scene import Scene, V
+
+NAME, FILES = "native", ("model.safetensors", "card.json", "vocabulary.npz")
+AT_ONCE = 64  # scenes
+
+
+@dataclass(frozen=True, eq=False)
+class Scorer:
+    """A trained native model with the motions that its candidates come from."""
+
+    model: TrafficModel
+    vocabulary: Vocabulary
+    card: dict[str, Any]
+    hashes: dict[str, str]  # file -> SHA-256
+
+    @property
+    def hash(self) -> str:
+        """Of weights and vocabulary."""
+        return sha256("".join(self.hashes[name] for name in FILES).encode())
+
+
+def load_scorer(where: str | Path = "traffic") -> Scorer:
+    """From a folder, or by name from where weights lie."""
+    for folder in (Path(where), *(place / str(where) for place in places())):
+        if all((folder / name).is_file() for name in FILES):
+            model, card = load_native(folder)
+            hashes = {name: sha256(read_bytes(folder / name)) for name in FILES}
+            return Scorer(model, load_vocabulary(folder / FILES[2]), card, hashes)
+    looked = ", ".join(str(place) for place in places())
+    raise DjepaError(
+        f"There is no trained driving model '{where}', neither here nor in {looked}. "
+        "Train one: python -m djepa.models.traffic_train FOLDER"
+    )
+
+
+def view(scene: Scene) -> Frame:
+    """(9, 64, 64) what the model sees of a scene."""
+    return raster(scene, scene.ego[:3], seen(scene))
+
+
+def predict_traffic(bank: TrafficBank, scorer: Scorer, device: str = "cpu") -> Path:
+    """Write the evidence; blocks already there are kept."""
+    known, model = bank.known, scorer.model.to(device)
+
+    @torch.no_grad()
+    def made(rows: slice) -> Arrays:
+        parts = []
+        for at in np.array_split(
+            np.arange(len(bank))[rows], -(-(rows.stop - rows.start) // AT_ONCE)
+        ):
+            given = (known.frame[at], known.ego[at, V:], known.poses[at])
+            frames, ego, poses = (torch.from_numpy(x).to(device) for x in given)
+            parts.append(model(Inputs(frames, ego.float(), poses.float())))
+        joined = {
+            name: torch.cat([getattr(part, name) for part in parts]).cpu()
+            for name in ("queries", "logits", "latent")
+        }
+        logits = joined["logits"]
+        return {
+            "cost": (-logits[..., -1]).sigmoid().numpy(),  # 1 - score, without rounding to 0
+            "goal": joined["latent"].half().numpy(),
+            "futures": joined["queries"][:, :, None].half().numpy(),
+            **{f"{PART}{i}": logits[..., i].numpy() for i in range(PARTS)},
+        }
+
+    of = EvidenceRecord(NAME, bank.config.world, PLAIN, "true")
+    return write_evidence(bank, of, scorer.hash, made)

@@ -1,0 +1,168 @@
+"""Propose, execute and judge the candidates of driving scenes.
+
+A block of logs is one unit of work; what it gives depends on the configuration alone. Generated
+logs come from seeds, recorded ones from files. Legend: N scenes of the block, K candidates.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from djepa.artefacts.records import read_bytes, sha256
+from djepa.errors import DjepaError
+from djepa.pools.driving import Vocabulary, propose
+from djepa.worlds.traffic.contacts import Where
+from djepa.worlds.traffic.execute import execute
+from djepa.worlds.traffic.forecast import FORECASTS
+from djepa.worlds.traffic.generate import make_log, scenes_of
+from djepa.worlds.traffic.judge import RULE, Judge, Judgement, judge_states, locate
+from djepa.worlds.traffic.plane import Array
+from djepa.worlds.traffic.read import READERS, read_recording
+from djepa.worlds.traffic.recording import cut, egos
+from djepa.worlds.traffic.reference import progress_of, reference_drive
+from djepa.worlds.traffic.scene import Scene
+
+Arrays = dict[str, npt.NDArray[Any]]
+PARTS = ("pdms", "nc", "dac", "ttc", "ep", "comfort", "ddc", "progress")
+RECORDED = "recorded"  # the split of scenes from files
+
+
+@dataclass(frozen=True)
+class TrafficConfig:
+    """Everything the bytes depend on."""
+
+    split: str
+    logs: int
+    per_log: int = 3  # scenes of a log at most; of a recorded one evenly among its cars
+    seed: int = 0
+    block: int = 8  # logs
+    files: tuple[tuple[str, str], ...] = ()  # names and hashes of recorded logs
+    vocabulary: str = ""  # hash of the motions that candidates come from
+    world: str = "traffic"
+    rule: str = RULE
+
+    @property
+    def shape(self) -> str:
+        """Where its roads come from."""
+        return RECORDED if self.files else "generated"
+
+    @property
+    def profile(self) -> str:
+        """How many logs, and scenes of each."""
+        return f"{self.logs}x{self.per_log}"
+
+    @property
+    def starts(self) -> int:
+        """Scenes of generated logs, at most."""
+        return self.logs * self.per_log
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks."""
+        return -(-self.logs // self.block)
+
+    def members(self, block: int) -> range:
+        """Logs of a block."""
+        return range(block * self.block, min((block + 1) * self.block, self.logs))
+
+
+@dataclass(frozen=True)
+class TrafficWork:
+    """One block to execute."""
+
+    config: TrafficConfig
+    block: int
+    vocabulary: Vocabulary
+    view: Callable[[Scene], npt.NDArray[np.uint8]]  # what the native model sees
+    folder: Path | None = None  # where recorded logs lie
+
+
+def recorded_files(folder: Path) -> tuple[tuple[str, str], ...]:
+    """Names and hashes of all recorded logs in a folder, by name."""
+    names = sorted(p.name for p in folder.glob("*") if p.suffix.lower() in READERS)
+    if not names:
+        known = ", ".join(READERS)
+        raise DjepaError(f"{folder} holds no recorded traffic: no file ends in {known}.")
+    return tuple((name, sha256(read_bytes(folder / name))) for name in names)
+
+
+@lru_cache(maxsize=4)
+def scenes_in(config: TrafficConfig, log: int, folder: Path | None = None) -> tuple[Scene, ...]:
+    """The scenes of one log."""
+    if not config.files:
+        return tuple(scenes_of(make_log(config.split, log, config.seed), config.per_log))
+    if folder is None:
+        raise DjepaError("Recorded scenes are read again from their files: give their folder.")
+    name, expected = config.files[log]
+    if sha256(read_bytes(folder / name)) != expected:
+        raise DjepaError(f"{folder / name} is not the file that was judged before.")
+    recording = read_recording(folder / name)
+    rows = egos(recording)
+    places = np.linspace(0, len(rows) - 1, min(config.per_log, len(rows))).round().astype(int)
+    return tuple(cut(recording, rows[i]) for i in np.unique(places).tolist())
+
+
+def run_traffic(work: TrafficWork) -> dict[str, Arrays]:
+    """What may be known before execution, and what execution showed, of one block."""
+    rows = [
+        _scene(work, log, place, scene)
+        for log in work.config.members(work.block)
+        for place, scene in enumerate(scenes_in(work.config, log, work.folder))
+    ]
+    return {kind: _stacked([row[kind] for row in rows]) for kind in ("decision", "outcome")}
+
+
+def _scene(work: TrafficWork, log: int, place: int, scene: Scene) -> dict[str, Arrays]:
+    poses = propose(work.vocabulary, scene)
+    states = execute(scene.ego, poses)
+    where = locate(scene, states)  # the same in every forecast
+    decision = {
+        "place": np.array([log, place]),
+        "identity": _identity(scene),
+        "log": _digest(scene.log),
+        "ids": np.arange(len(poses)),
+        "poses": poses,
+        "ego": scene.ego,
+        "frame": work.view(scene),
+        **_forecasts(scene, states, where),
+    }
+    return {
+        "decision": decision,
+        "outcome": {"parts": _parts(Judge(scene).of_states(states, where))},
+    }
+
+
+def _forecasts(scene: Scene, states: Array, where: Where) -> Arrays:
+    """Name -> (K, 8) judgement in each forecast; the reference driver sees the present alone."""
+    made = {name: forecast(scene) for name, forecast in FORECASTS.items()}
+    present = made["straight"]
+    drive = reference_drive(present, present.future)
+    found = {}
+    for name, one in made.items():
+        reference = progress_of(one, one.future, drive)
+        found[name] = _parts(judge_states(one, one.future, states, reference, where))
+    return found
+
+
+def _parts(judged: Judgement) -> npt.NDArray[np.float64]:
+    """(K, 8) in the order of PARTS."""
+    return np.stack([getattr(judged, name) for name in PARTS], 1)
+
+
+def _digest(text: str) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(bytes.fromhex(sha256(text.encode())), np.uint8)
+
+
+def _identity(scene: Scene) -> npt.NDArray[np.uint8]:
+    """(32,) of name, ego and traffic up to now: equal only for the same decision."""
+    content = scene.name.encode() + scene.ego.tobytes() + scene.past.tobytes()
+    return np.frombuffer(bytes.fromhex(sha256(content)), np.uint8)
+
+
+def _stacked(rows: list[Arrays]) -> Arrays:
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]} if rows else {}
