@@ -291,7 +291,8 @@ def test_composition_by_hand(proposals: list[float], position: int, score: list[
     assert choice.score[0].tolist() == pytest.approx(score, abs=1e-7)
     assert choice.opened is not None
     assert choice.opened.tolist() == [position == 2]
-    assert choice.base is alignment.base
+    assert choice.base is not None
+    assert choice.base[0].tolist() == pytest.approx([0.1, 0.2, 0.3], abs=1e-7)  # the default g
 
 
 def test_composition_is_that_of_its_parts(fitted: Fitted) -> None:
