@@ -16,7 +16,9 @@ from test_interop_page import arrays, block
 from commands import djepa
 from djepa.align.fit import AlignConfig, Alignment
 from djepa.align.gates import Gate
+from djepa.align.methods import Composition
 from djepa.align.outcomes import Outcomes
+from djepa.align.plastic import Patch, base_hash, plastic_names
 from djepa.errors import DjepaError, MissingExtraError
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.logs import LogMixture
@@ -27,6 +29,7 @@ from djepa.lift.planner import Planner
 from djepa.models.dinowm import DINOWM
 from djepa.models.fast import Inputs
 from djepa.models.jepawm import JEPAWM
+from djepa.models.tdjepa import TDJEPA
 from tiny import TINY_PATCHES
 
 HORIZON = 10  # two blocks: less to export
@@ -209,6 +212,18 @@ def alone(net: torch.nn.Module, N: int, K: int) -> Planner:
     found = Alignment(config).fit(evidence.rows(range(12)), success[:12])
     found.calibrate(evidence.rows(range(12, 20)), success[12:])
     return Planner({name: net}, found, name)  # type: ignore[dict-item]
+
+
+def test_a_composed_planner_is_refused(kit: Kit) -> None:
+    """Without its composition it would decide otherwise."""
+    net = kit.planner.geometries["tdjepa"]
+    assert isinstance(net, TDJEPA)
+    ends = {name: 1.05 * net.get_parameter(name).detach() for name in plastic_names(net)}
+    patch = Patch("tdjepa", base_hash(net), ends, {})
+    nets = {name: kit.planner.geometries[name] for name in ("lewm", "tdjepa")}
+    planner = Planner(nets, kit.alignment, "tdjepa", Composition(patch, 0.0, "hash"))
+    with pytest.raises(DjepaError, match="composed planner cannot be a graph"):
+        DecisionGraph(planner)
 
 
 def test_a_missing_extra_is_named(

@@ -57,7 +57,7 @@ class Options:
     device: str = "cpu"
     """Geometry, align, plan: cpu or cuda."""
     planner: Path = Path("runs/planner.safetensors")
-    """Onnx: folder that `djepa export` wrote."""
+    """Onnx: file that `djepa export` wrote."""
     parity: int = 512
     """Onnx: starts on which the choices of the graph and of torch are compared."""
 
