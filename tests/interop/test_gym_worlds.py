@@ -70,6 +70,8 @@ def test_context_and_history_are_what_a_planner_sees() -> None:
         controls.append(action)
     assert np.array_equal(info["context"], np.stack(frames[3::5]))  # 3, 8 and 13
     assert np.array_equal(info["history"], np.stack(controls[3:]))
+    env.step(np.array([7.0, -7.0]))  # a search draws beyond what can be executed
+    assert np.array_equal(env.step(np.zeros(2))[-1]["history"][-2], [1.0, -1.0])
     _, info = env.reset(seed=1)
     assert not info["history"].any()
 

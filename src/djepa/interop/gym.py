@@ -110,7 +110,8 @@ class Remember(gymnasium.Wrapper):  # type: ignore[misc]
     """Adds what a planner sees to `info`: `context`, three frames a stride apart, and `history`.
 
     Give it to `World(..., extra_wrappers=[Remember])`. Before the first control the past is the
-    present, standing still.
+    present, standing still. Controls are cut to the action space, as costs take them: a search
+    draws beyond it.
     """
 
     def __init__(self, env: Any, stride: int = STRIDE) -> None:
@@ -128,7 +129,8 @@ class Remember(gymnasium.Wrapper):  # type: ignore[misc]
         return seen, self._added(info)
 
     def step(self, action: Any) -> Any:
-        """Remember one more."""
+        """Execute within the action space, and remember one more."""
+        action = np.clip(action, self.env.action_space.low, self.env.action_space.high)
         seen, reward, ended, cut, info = self.env.step(action)
         self._frames.append(info["pixels"])
         self._controls.append(np.asarray(action, np.float32))
