@@ -39,8 +39,6 @@ class DecisionGraph(nn.Module):
         alignment, report = planner.alignment, planner.alignment.report
         if alignment.gate is None or alignment.operator is None or report is None:
             raise DjepaError("Calibrate the alignment before it is exported.")
-        if planner.composition is not None:
-            raise DjepaError("A composed planner cannot be a graph yet: export without --patch.")
         self.names = tuple(alignment.config.geometries)
         self.nets = nn.ModuleList(_module(planner.geometries[name]) for name in self.names)
         self.operator, self.gate = alignment.operator, alignment.gate

@@ -30,13 +30,13 @@ def export_onnx(planner: Planner, path: Path, horizon: int = 25, made_from: str 
 
     Weights stay in the file; there is nothing beside it.
     """
+    if planner.composition is not None:
+        raise DjepaError("A graph holds no composition: export the planner without --patch.")
     try:
         import onnx
         import onnxscript  # noqa: F401
     except ImportError:
         raise MissingExtraError("Exporting a graph", "onnx") from None
-    if planner.composition is not None:
-        raise DjepaError("A graph holds no composition: export the planner without --patch.")
     graph = DecisionGraph(planner).eval()
     given = _example(graph, horizon)
     density = isinstance(graph.fusion, LogMixture) and graph.fusion.density
