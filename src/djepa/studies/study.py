@@ -282,7 +282,8 @@ class Study:
             write_rows(self._rows(case.name), self.design.decide(self, case, say))
             return
         bank, (test, choices) = self.bank(case), self.decided(case)
-        choices |= endpoint(bank, test.evidence.ids)
+        if self.design.source is None:
+            choices |= endpoint(bank, test.evidence.ids)
         choices |= bounds(bank, test, self.design.realised, self.place.device)
         about = (self.design.name, case.name, case.rule or bank.config.rule, bank.hash)
         hashes = self._hashes(case.group, choices)
