@@ -9,7 +9,7 @@ Legend: N starts, K candidates.
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,8 @@ import sys
 from pathlib import Path
 from importlib.metadata import requires
 from djepa.lift.planner import load_planner
-load_planner(Path(sys.argv[1]))
+for file in sys.argv[1:]:
+    load_planner(Path(file))
 named = [line.split(";")[0] for line in requires("djepa") or () if "extra ==" not in line]
 base = ["".join(c if c.isalnum() else " " for c in line).split()[0] for line in named]
 print(*sorted({"PIL" if name == "pillow" else name for name in base} & set(sys.modules)))
@@ -58,10 +59,11 @@ def deployment(methods: Sequence[tuple[str, bool]], lifted: str, cases: tuple[st
         chosen: dict[str, list[int]] = {}
         for row in study.rows(case.name):
             chosen.setdefault(row.method, []).append(row.chosen)
-        for name, lift in methods:
-            if name not in chosen:
-                continue  # no composition without an adapted predictor
-            file = exported(study, case.group, name, lifted)
+        known = [one for one in methods if one[0] in chosen]  # no composition without a patch
+        files = {name: exported(study, case.group, name, lifted) for name, _ in known}
+        needed = installed(files.values())
+        for name, lift in known:
+            file = files[name]
             planner = load_planner(file, device)
             given = batches(bank, planner, study.sizes.timed, device)
             times, recovered = planned(planner, given, lift, study.sizes.repeats, chosen[name])
@@ -72,7 +74,7 @@ def deployment(methods: Sequence[tuple[str, bool]], lifted: str, cases: tuple[st
                 "files": 1,
                 "packages": 1,
                 "megabytes": round(file.stat().st_size / 1e6, 1),
-                "installed": installed(file),
+                "installed": needed,
                 **recovered,
             }
         return found
@@ -150,9 +152,9 @@ def batches(bank: Bank, planner: Planner, most: int, device: str) -> Given:
     return found
 
 
-def installed(file: Path) -> list[str]:
-    """Packages beside djepa, of those it requires, that a new process needs to load a planner."""
-    command = [sys.executable, "-c", INSTALLED, str(file)]
+def installed(files: Iterable[Path]) -> list[str]:
+    """Packages beside djepa, of those it requires, that a new process needs to load planners."""
+    command = [sys.executable, "-c", INSTALLED, *map(str, files)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 
 
