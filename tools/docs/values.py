@@ -236,6 +236,35 @@ def card(weights: str, *shown: str, group: str = "") -> str:
     return " | ".join(cells[name] for name in shown)
 
 
+def old_and_new() -> str:
+    """The weights of the version before beside the shipped ones, on confirmation starts of both."""
+    before, bench = _json("weights-before.json"), _json("bench-geometry.json")["rows"]
+    ms = {row["what"].split()[0]: 1000 / row["ours"] for row in bench if "starts" in row["what"]}
+    lines = []
+    for name in FOUR:
+        old, whole = before[name], read_card(name)
+        cases = {c: Rate(**old["success"][c]) for c in ("reference", "decoy", "planner")}
+        cells = [f"{old['parameters'] / 1e6:.1f} M", f"{old['minutes']:.1f}", f"{old['ms']:.0f}"]
+        cells += [rate.percent(interval=True) for rate in cases.values()]
+        cells += [_percent(old["realised"]), f"{old['spearman']:.2f}"]
+        lines.append(f"| {GEOMETRIES[name]}, before | {' | '.join(cells)} |")
+        of = whole["metrics"]
+        cells = [f"{whole['parameters'] / 1e6:.1f} M", f"{_minutes(whole):.1f}", f"{ms[name]:.0f}"]
+        cells += [success("pusht-large", case, f"native {name}", True) for case in cases]
+        cells += [_percent(of["realised"]), f"{of['spearman']['4']:.2f}"]
+        lines.append(f"| {GEOMETRIES[name]} | {' | '.join(cells)} |")
+    head = "| weights | parameters | GPU minutes | CPU ms a start | reference | decoy | planner |"
+    return "\n".join([f"{head} realised | Spearman, best 4 |", "|---|" + "--:|" * 8, *lines])
+
+
+def _minutes(card: dict[str, Any]) -> float:
+    """Of a training, of the encoder it took and of the weights it began with."""
+    recipe = card["recipe"]
+    made_of = [recipe.get("encoder_card"), *recipe.get("begin_cards", [])]
+    own = recipe.get("minutes", recipe.get("seconds", 0) / 60)
+    return float(own) + sum(_minutes(of) for of in made_of if of)
+
+
 def training() -> str:
     """Learning curves of longer trainings: validation loss and selection at marks of the steps."""
     lines = []

@@ -101,8 +101,11 @@ def _evidence(bank: Bank, look: str) -> Evidence:
 
 
 def _adapt(study: Study, group: str, say: Say) -> None:
-    """TD-JEPA with the end of its predictor adapted by decisions, and by dynamics alone."""
-    if not sum(study.sizes.plastic):
+    """TD-JEPA with the end of its predictor adapted by decisions, and by dynamics alone.
+
+    On the paper's pools: there the paper has its figures, and a patch costs minutes of a GPU.
+    """
+    if group != PUBLISHED or not sum(study.sizes.plastic):
         return
     bank = study.bank(study.cases("fit", group)[0])
     fit_patches(study.place, group, bank, study.sizes.plastic, say)
