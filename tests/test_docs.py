@@ -14,6 +14,7 @@ from djepa.models.weights import SHIPPED, load_geometry, read_card, shipped, wei
 from djepa.studies.index import STUDIES, get_design
 
 PRESETS: dict[str, tuple[str, ...]] = {  # which were run, where not paper and large
+    "pusht": ("large",),
     "controls": ("quick",),
     "control": (),
     "driving": ("large",),
@@ -63,7 +64,8 @@ def test_the_readme_is_short() -> None:
 
 
 def test_results_are_of_the_shipped_weights() -> None:
-    for name in STUDIES:
+    """But for the quick rows of the controls, which docs/controls.md calls older."""
+    for name in set(STUDIES) - {"controls"}:
         for preset in PRESETS.get(name, ("paper", "large")):
             about = json.loads((values.RESULTS / f"{name}-{preset}" / "study.json").read_text())
             if "weights" in about:

@@ -57,7 +57,7 @@ def save_pretrained(
         kind, _, _ = _kind(source)
         Folder(source, kind).verify()
         if kind is GEOMETRY:
-            copy_weights(source, folder)  # with what it shares with others
+            copy_weights(source, folder)
         else:
             shutil.copytree(source, folder, dirs_exist_ok=True)
     head = {

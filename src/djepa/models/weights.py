@@ -5,9 +5,6 @@ FOLDER/
   config.json        geometry, sizes, planning cost
   card.json          recipe, seed, minutes, parameters, metrics, the command that made it
   manifest.json      SHA-256 of the three
-
-An encoder that two weights share is stored once: the manifest of the other names the weights that
-have it and the hash of those tensors, and its own file holds the rest.
 """
 
 import os
@@ -37,21 +34,6 @@ KEPT_WIDE = ("running_mean", "running_var", "num_batches_tracked", "_mean", "_st
 TENSORS = "model.safetensors"
 
 
-class Shared(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Tensors that lie with other weights."""
-
-    of: str  # the name of those weights
-    prefixes: list[str]  # their tensors whose names begin so
-    sha256: str  # of these tensors, as a file of their own
-    whole: str  # of all tensors together, as one file
-
-
-class GeometryAbout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the manifest says of weights."""
-
-    encoder: Shared | None = None
-
-
 class GeometryRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `config.json` says."""
 
@@ -64,7 +46,6 @@ GEOMETRY = Kind(
     "set of weights",
     "djepa-geometry",
     2,
-    GeometryAbout,
     reads=(1,),
     again="Fetch the weights again, or train others.",
     records={"config.json": GeometryRecord, "card.json": dict},
@@ -104,7 +85,7 @@ def load_geometry(
     if world is not None and (trained := _world(stored, world)) != world:
         raise DjepaError(f"The weights '{where}' were trained in the world '{trained}', not in "
                          f"'{world}'. Choose others: `djepa weights` lists them.")  # fmt: skip
-    tensors = load_tensors(stored.path / TENSORS, read_tensors(stored))
+    tensors = load_tensors(stored.path / TENSORS, stored.read(TENSORS))
     return build_geometry(stored.path, stored.record("config.json"), tensors, device)
 
 
@@ -129,7 +110,7 @@ def build_geometry(
 def read_geometry(where: str | Path) -> tuple[GeometryRecord, dict[str, Tensor], str]:
     """What a geometry is built of, as it is stored, and the world it was trained in."""
     stored = Folder(find_weights(where), GEOMETRY)
-    tensors = load_tensors(stored.path / TENSORS, read_tensors(stored))
+    tensors = load_tensors(stored.path / TENSORS, stored.read(TENSORS))
     return stored.record("config.json"), tensors, _world(stored, "")
 
 
@@ -139,44 +120,19 @@ def _world(stored: Folder, unknown: str) -> str:
     return str(recipe.get("world", "push")) if isinstance(recipe, dict) else unknown
 
 
-def read_tensors(stored: Folder) -> bytes:
-    """All tensors as one file, wherever they lie."""
-    about: GeometryAbout = stored.about
-    data, shared = stored.read(TENSORS), about.encoder
-    if shared is None:
-        return data
-    beside = stored.path.parent / shared.of
-    base = Folder(beside if beside.is_dir() else find_weights(shared.of), GEOMETRY)
-    theirs = load_tensors(base.path / TENSORS, read_tensors(base))
-    lent = {n: t for n, t in theirs.items() if n.startswith(tuple(shared.prefixes))}
-    whole = bytes(save({**lent, **load_tensors(stored.path / TENSORS, data)}))
-    if (sha256(bytes(save(lent))), sha256(whole)) != (shared.sha256, shared.whole):
-        raise DjepaError(
-            f"{stored.path} needs the encoder of the weights '{shared.of}', and those at "
-            f"{base.path} have another one. {GEOMETRY.again}"
-        )
-    return whole
-
-
 def weights_hash(where: str | Path) -> str:
     """What results are bound to: a hash of tensors, configuration and card.
 
-    It is that of the manifest of a folder that holds all tensors itself, so it is the same
-    wherever the folder lies and however its tensors are stored.
+    The version of the manifest does not enter it, so it is the same wherever the folder lies.
     """
-    manifest, _ = read_manifest(find_weights(where), GEOMETRY)
-    about = typed(Path(MANIFEST), manifest.about, GeometryAbout)
-    files = {**manifest.files}
-    if about.encoder is not None:
-        files[TENSORS] = about.encoder.whole
+    files = read_manifest(find_weights(where), GEOMETRY)[0].files
     return sha256(to_json({"format": GEOMETRY.format, "version": 1, "files": files}).encode())
 
 
 def copy_weights(where: str | Path, folder: Path) -> str:
-    """A copy that needs no others; its hash, which is the original's."""
+    """A checked copy; its hash, which is the original's."""
     stored = Folder(find_weights(where), GEOMETRY)
-    files = {name: stored.read(name) for name in stored.manifest.files}
-    save_folder(folder, GEOMETRY, {**files, TENSORS: read_tensors(stored)})
+    save_folder(folder, GEOMETRY, {name: stored.read(name) for name in stored.manifest.files})
     return weights_hash(folder)
 
 
@@ -195,12 +151,11 @@ def describe(where: str | Path) -> str:
     """One line about weights whose every file was verified."""
     stored = Folder(folder := find_weights(where), GEOMETRY)
     stored.verify()
-    size, shared = len(read_tensors(stored)) / 1e6, stored.about.encoder
+    size = len(stored.read(TENSORS)) / 1e6
     recipe = stored.record("card.json").get("recipe", {})
-    lent = f", encoder of {shared.of}" if shared else ""
     world = recipe.get("world", "push")
     return (
-        f"{where}: {geometry_name(where)}, world {world}, {size:.1f} MB{lent}, "
+        f"{where}: {geometry_name(where)}, world {world}, {size:.1f} MB, "
         f"SHA-256 {weights_hash(where)[:12]}, whole ({folder})"
     )
 
