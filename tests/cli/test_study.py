@@ -14,6 +14,7 @@ from djepa.errors import DjepaError, MissingExtraError
     [
         ("all", "mujoco", "mujoco"),
         ("reacher", "mujoco", "mujoco"),
+        ("cube", "ogbench", "cube"),
         ("shapes", "matplotlib", "report"),
     ],
 )

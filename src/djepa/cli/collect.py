@@ -89,7 +89,7 @@ class Collect:
     """Restore starts, execute every candidate, write a bank. Run again to resume."""
 
     world: Annotated[str, Positional, arg(metavar="WORLD")] = "push"
-    """The world to execute in: push, reacher, granular, or your own as package.module:TASK."""
+    """The world: push, reacher, granular, cube, or your own as package.module:TASK."""
     out: Path = Path("runs/push")
     """Folder of the bank. An unfinished one is continued, any other is refused."""
     profile: str = ""

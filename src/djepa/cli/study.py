@@ -15,8 +15,8 @@ class RunStudy:
 
     study: Annotated[str, Positional, arg(metavar="STUDY")] = "pusht"
     """Which: pusht, reacher, granular, shapes, appearance, controls, control, driving, or all of
-    them; main-pusht, main-reacher, main-granular and main-fine have every method of the paper's
-    main table, and table makes it of stored rows."""
+    these; cube; main-pusht, main-reacher, main-granular and main-fine have every method of the
+    paper's main table, and table makes it of stored rows."""
     preset: str = "quick"
     """quick (minutes), paper (the published population sizes) or large (narrow intervals); of
     pusht also frozen (paper without plasticity and fine-tuning, which need a GPU)."""
@@ -46,9 +46,9 @@ class RunStudy:
         from importlib.util import find_spec
 
         from djepa.errors import MissingExtraError, check_name
-        from djepa.studies.index import MAIN, STUDIES, write_index
+        from djepa.studies.index import APART, MAIN, STUDIES, write_index
 
-        check_name("study", self.study, (*STUDIES, *MAIN, "all", "table"))
+        check_name("study", self.study, (*STUDIES, *APART, *MAIN, "all", "table"))
         if self.study == "table":
             return self._table()
         if not self.until and find_spec("matplotlib") is None:  # before the work, not after
@@ -56,6 +56,8 @@ class RunStudy:
         missing = [name for name in ("mujoco", "dm_control") if find_spec(name) is None]
         if self.study in ("reacher", "main-reacher", "all") and missing:
             raise MissingExtraError("The reacher study", "mujoco")
+        if self.study == "cube" and (missing or find_spec("ogbench") is None):
+            raise MissingExtraError("The cube study", "cube")
         out = self.out or Path("runs") / self.study
         if self.study != "all":
             self._one(self.study, out)

@@ -23,7 +23,7 @@ class Train:
     """Simulate, draw and train a predictive geometry; nothing is downloaded."""
 
     world: Annotated[str, Positional, arg(metavar="WORLD")] = "push"
-    """The world: push, reacher, granular, or your own as package.module:TASK."""
+    """The world: push, reacher, granular, cube, or your own as package.module:TASK."""
     geometry: str = "lewm"
     """lewm, tdjepa, jepawm or dinowm."""
     out: Path = Path("runs/weights/lewm")

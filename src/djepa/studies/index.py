@@ -28,13 +28,15 @@ STUDIES = {  # name -> module; the design has its name in capitals
     "control": "closed_loop",
     "driving": "driving",
 }
+# Not part of `all`: they need an extra of their own.
+APART = {"cube": "cube"}
 # Every method of the main table on one task.
 MAIN = {f"main-{task}": "main" for task in ("pusht", "reacher", "granular", "fine")}
 
 
 def get_design(name: str) -> "Design":
     """The design of that name, imported when it is asked for."""
-    known = {**STUDIES, **MAIN}
+    known = {**STUDIES, **APART, **MAIN}
     if name not in known:
         raise unknown_name("study", name, known)
     module = import_module(f"djepa.studies.{known[name]}")
@@ -44,7 +46,8 @@ def get_design(name: str) -> "Design":
 
 def write_index(out: Path) -> Path:
     """A page that says what every study in the folder found, and where its own page is."""
-    found = {n: load_results(out / n) for n in STUDIES if (out / n / "report.html").exists()}
+    names = (*STUDIES, *APART)
+    found = {n: load_results(out / n) for n in names if (out / n / "report.html").exists()}
     sections = [Section("At a glance", (), (across_studies(found),))] if found else []
     for name, results in found.items():
         where = f"Preset {results.about['preset']}: [tables and figures]({name}/report.html)."

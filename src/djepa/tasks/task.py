@@ -36,6 +36,7 @@ TASKS = {
     "push": "djepa.tasks.push:TASK",
     "reacher": "djepa.tasks.reacher:TASK",
     "granular": "djepa.tasks.granular:TASK",
+    "cube": "djepa.tasks.cube:TASK",
 }
 
 
