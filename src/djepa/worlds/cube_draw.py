@@ -53,15 +53,15 @@ def draw_cube(states: Tensor, size: int = 112, goal: Tensor | None = None) -> Te
 def project(points: Tensor) -> tuple[Tensor, Tensor]:
     """(..., 3) in m -> (..., 2) in the picture, which is 1 wide with y down, and depths (...)."""
     right, up, towards = _camera(points)
-    from_eye = points - points.new_tensor(EYE)
-    depth = -(from_eye @ towards).clamp(max=-NEAR)
-    flat = torch.stack([from_eye @ right, -(from_eye @ up)], dim=-1)
+    from_eye = points - _filled(EYE, points)
+    depth = -_dot(from_eye, towards).clamp(max=-NEAR)
+    flat = torch.stack([_dot(from_eye, right), -_dot(from_eye, up)], dim=-1)
     return 0.5 + flat / (SPAN * depth[..., None]), depth
 
 
 def _camera(like: Tensor) -> Tensor:
     """(3, 3): to the right, up, and towards the camera; of length 1."""
-    right, up = like.new_tensor(RIGHT), like.new_tensor(UP)
+    right, up = _filled(RIGHT, like), _filled(UP, like)
     up = up / torch.linalg.vector_norm(up)
     return torch.stack([right, up, torch.linalg.cross(right, up)])
 
@@ -69,8 +69,8 @@ def _camera(like: Tensor) -> Tensor:
 def _faces(boxes: Boxes, reach: float, alpha: float = 1.0) -> list[Layer]:
     """Of each box the three faces turned to the camera, far ones first over all boxes."""
     N, B = boxes.centres.shape[:2]
-    away = boxes.centres.new_tensor(EYE) - boxes.centres
-    along = torch.einsum("nbi,nbia->nba", away, boxes.axes)  # the eye in each box's axes
+    away = _filled(EYE, boxes.centres) - boxes.centres
+    along = _dot(away[..., None, :], boxes.axes.mT)  # the eye in each box's axes
     arms = boxes.axes * boxes.halves[:, None]  # (N, B, 3, 3), columns as long as half a side
     found, normals = [], []
     for a in range(3):
@@ -100,26 +100,26 @@ def _square(middle: Tensor, u: Tensor, v: Tensor) -> Tensor:
 
 def _light(normals: Tensor) -> Tensor:
     """(..., 3) -> (...) how bright: most from above, a little from the front and from one side."""
-    sun = normals.new_tensor([0.25, 0.15, 0.95])
-    return 0.6 + 0.4 * (normals @ sun).clamp(0.0, 1.0)
+    sun = _filled((0.25, 0.15, 0.95), normals)
+    return 0.6 + 0.4 * _dot(normals, sun).clamp(0.0, 1.0)
 
 
 def _shadow(boxes: Boxes, reach: float) -> Polygons:
     """Of the first box, straight below: what its first two axes span."""
     arms = boxes.axes[:, 0] * boxes.halves[0]
     corners = _square(boxes.centres[:, 0], arms[..., 0], arms[..., 1])
-    flat, _ = project(corners * corners.new_tensor([1.0, 1.0, 0.0]))
+    flat, _ = project(corners * _filled((1.0, 1.0, 0.0), corners))
     return Polygons(flat[:, None], flat.mean(1), reach, SHADOW)
 
 
 def _cube(states: Tensor, colour: RGB) -> Boxes:
     halves = states.new_full((1, 3), SIDE)
     axes = _matrix(states[:, TURN])[:, None]
-    return Boxes(states[:, None, CUBE], axes, halves, states.new_tensor([colour]))
+    return Boxes(states[:, None, CUBE], axes, halves, _filled(colour, states)[None])
 
 
 def _palm(states: Tensor) -> Boxes:
-    return _on_hand(states, states.new_tensor([[0.0, 0.0, -0.11]]), (PALM,))
+    return _on_hand(states, _filled((0.0, 0.0, -0.11), states)[None], (PALM,))
 
 
 def _fingers(states: Tensor) -> Boxes:
@@ -137,16 +137,31 @@ def _fingers(states: Tensor) -> Boxes:
 def _on_hand(states: Tensor, places: Tensor, halves: tuple[tuple[float, ...], ...]) -> Boxes:
     """Boxes at (B, 3) or (N, B, 3) in the frame of the point between the fingers."""
     turn = states[:, PINCH_TURN].view(-1, 3, 3)
-    offsets = places.expand(len(states), -1, 3) @ turn.transpose(1, 2)
+    offsets = _dot(places.expand(len(states), -1, 3)[:, :, None], turn[:, None])
     B = len(halves)
     axes = turn[:, None].expand(-1, B, 3, 3)
-    colours = states.new_tensor(PURPLE).expand(B, 3)
-    return Boxes(states[:, None, PINCH] + offsets, axes, states.new_tensor(halves), colours)
+    colours = _filled(PURPLE, states).expand(B, 3)
+    return Boxes(
+        states[:, None, PINCH] + offsets,
+        axes,
+        torch.stack([_filled(half, states) for half in halves]),
+        colours,
+    )
 
 
 def _joined(a: Boxes, b: Boxes) -> Boxes:
     pairs = list(zip(a, b, strict=True))
     return Boxes(*(torch.cat(p, dim=1) for p in pairs[:2]), *(torch.cat(p) for p in pairs[2:]))
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """(..., 3) -> (...). Not a matrix product, whose last bits may change with the batch."""
+    return (a * b).sum(-1)
+
+
+def _filled(values: tuple[float, ...], like: Tensor) -> Tensor:
+    """Filled on the device: copying a list there would wait for it."""
+    return torch.stack([torch.full_like(like.new_empty(()), value) for value in values])
 
 
 def _matrix(quaternion: Tensor) -> Tensor:
