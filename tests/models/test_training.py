@@ -83,6 +83,7 @@ def test_both_phases_run_and_the_result_is_a_geometry(geometry: str, tiny: Path)
         ("push", "jepawm", ("T", "+")),
         ("granular", "dinowm", ()),
         ("reacher", "tdjepa", ()),
+        ("cube", "lewm", ()),
     ],
 )
 def test_every_world_is_trained_in_the_same_way(
@@ -94,8 +95,9 @@ def test_every_world_is_trained_in_the_same_way(
 ) -> None:
     """Two shapes by turns, pushes of four numbers, the learned distance as planning cost."""
     monkeypatch.setattr(episodes, "SHARD", 2)  # grains are slow
-    if world == "reacher":
-        pytest.importorskip("mujoco")
+    for engine in ("mujoco", "ogbench"):
+        if engine in get_task(world).engines:
+            pytest.importorskip(engine)
     look = "clean" if world == "push" else "plain"
     config = TrainConfig(
         geometry,
