@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
 from djepa.align.presets import PAIR, PRESETS, careful, mixed
 from djepa.align.registry import label
@@ -29,13 +31,16 @@ from djepa.studies.measures.decisions import films, inspector
 from djepa.studies.results import Results
 from djepa.studies.stages import Say
 from djepa.studies.study import Study
-from djepa.worlds.cube import TOLERANCE
+from djepa.worlds.cube import CUBE as PLACE
+from djepa.worlds.cube import PINCH, TOLERANCE
+from djepa.worlds.cube_draw import project
 
 FUSION, CONTROL, OURS = "fusion", "consensus + fusion", "D-JEPA"
 BOTH = "both consensus + fusion"  # the control with both densities, as D-JEPA has them
 POOLS = {"reference": "reference-control", "decoy": "decoy"}
 NATIVES = {"native lewm": "lewm", "native tdjepa": "tdjepa"}
-STAMPS, SIDE = 8, 192  # frames of the figure, and their side in pixels
+STAMPS, FULL = 8, 448  # frames of the figure; side of a whole one, of which all show one part
+MARGIN = 0.12  # of the whole frame, around hand and cube
 
 
 def _evidence(bank: Bank, look: str) -> Evidence:
@@ -67,12 +72,25 @@ def _stamps(study: Study, case: Case, say: Say) -> dict[str, Any]:
     rows = [ids.index(of[start].chosen) for of in picks.values()]
     times = np.linspace(0, d.actions.shape[2], STAMPS).round().astype(int)
     states = world.execute(d.state[start], d.actions[start, rows])[:, times]
-    drawn = {"frames": world.render(states, SIDE, goal=d.goal[start])}
-    drawn["goal"] = world.render(d.goal[start][None], SIDE)
+    drawn = {"frames": world.render(states, FULL, goal=d.goal[start])}
+    drawn["goal"] = world.render(d.goal[start][None], FULL)
+    part = _crop(np.concatenate([states.reshape(-1, states.shape[-1]), d.goal[start][None]]))
+    drawn = {name: frames[(..., *part, slice(None))] for name, frames in drawn.items()}
     file = study.measured("stamps", case.name).with_suffix(".safetensors")
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, encode({n: np.ascontiguousarray(a) for n, a in drawn.items()}))
     return {**about, "start": start, "times": times.tolist(), "methods": list(picks)}
+
+
+def _crop(states: npt.NDArray[np.float64]) -> tuple[slice, slice]:
+    """Rows and columns of the smallest square that shows hand and cube in all (T, 73) states."""
+    points = torch.from_numpy(np.concatenate([states[:, PLACE], states[:, PINCH]]))
+    places = project(points)[0].numpy() * FULL
+    low, high = places.min(0) - MARGIN * FULL, places.max(0) + MARGIN * FULL
+    side = min(FULL, int(np.ceil((high - low).max())))
+    corner = np.clip(((low + high - side) / 2).astype(int), 0, FULL - side)
+    column, row = (slice(int(begin), int(begin) + side) for begin in corner)
+    return row, column
 
 
 def _stamp_figures(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
