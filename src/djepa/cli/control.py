@@ -79,7 +79,7 @@ class Control:
     """Run episodes: decide, execute a few controls, look again. Run again to resume."""
 
     world: Annotated[str, Positional, arg(metavar="WORLD")] = "push"
-    """push, reacher, granular, or your own as package.module:TASK."""
+    """push, reacher, granular, cube, or your own as package.module:TASK."""
     planner: str = "aligned"
     """native-cem, icem, mppi, aligned, aligned-cem, aligned-mppi or random."""
     out: Path = Path("runs/control")
@@ -88,6 +88,8 @@ class Control:
     """Folders of the same episodes under other planners, to be compared with."""
     json: Path | None = None
     """Write a summary here: success, controls until it, evaluations."""
+    decisions: Path | None = None
+    """Write the decision record here: every candidate, score, choice, gate, and what it led to."""
     episodes: EpisodeList = EpisodeList()
     search: Search = Search()
     execution: Execution = Execution()
@@ -99,6 +101,7 @@ class Control:
         from djepa.control.planners import Planner, PlannerConfig
         from djepa.control.results import Episodes
         from djepa.files import to_json, write_atomically
+        from djepa.interop.record import write_decisions
         from djepa.rollout.engine import get_engine
 
         run = self.execution
@@ -106,11 +109,15 @@ class Control:
         block = run.block or (4 if run.device == "cpu" else 64)
         config = EpisodeConfig(self.world, block=block, **vars(self.episodes))
         ahead = self.search.horizon or config.goal
-        search = PlannerConfig(self.planner, **{**vars(self.search), "horizon": ahead})
+        recorded = self.decisions is not None
+        given = {**vars(self.search), "horizon": ahead, "record": recorded}
+        search = PlannerConfig(self.planner, **given)
         planner = Planner(search, self.world, run.device)
         engine = get_engine(run.engine, run.workers, run.address or None)
         with progress("Closed loop", "episodes") as tick:
             found = Episodes(control(self.out, config, planner, engine, tick))
+        if self.decisions:
+            write_decisions(self.decisions, found.decisions(), {"episodes": found.hash})
         marks = sorted({min(config.goal, config.budget), config.budget})
         if self.json:
             write_atomically(self.json, to_json(found.summary(marks)).encode())

@@ -22,6 +22,7 @@ from djepa.artefacts.records import Kind
 from djepa.artefacts.write import Writer
 from djepa.control.episodes import Episode, EpisodeConfig, draw_episodes, is_frozen, list_hash
 from djepa.control.planners import RANDOM, Decision, Planner, PlannerConfig
+from djepa.control.recorded import executed, packed
 from djepa.errors import DjepaError
 from djepa.rollout.engine import Engine, LocalEngine
 from djepa.rollout.execute import versions
@@ -113,7 +114,16 @@ def run_block(work: Work) -> tuple[list[str], Arrays]:
     again = work.planner.config.planner == RANDOM
     planned = floor if again else _drive([e.afresh() for e in drawn], work.planner)
     names = [episode.name for episode, _ in planned]
-    return names, {**_arrays(work, planned), "floor_cost": _costs(work.config, floor)}
+    arrays = {**_arrays(work, planned), "floor_cost": _costs(work.config, floor)}
+    if work.planner.config.record:
+        said = [
+            executed(episode, turn, decision.said)
+            for episode, decisions in planned
+            for turn, decision in enumerate(decisions)
+            if decision.said is not None
+        ]
+        arrays["decisions"] = packed(said)
+    return names, arrays
 
 
 def _drive(episodes: list[Episode], planner: Planner) -> list[tuple[Episode, list[Decision]]]:

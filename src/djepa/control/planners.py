@@ -26,7 +26,9 @@ import torch
 
 from djepa.checks import check_int
 from djepa.control.parts import Parts, Sight, shipped_alignment
+from djepa.control.recorded import cheapest
 from djepa.errors import DjepaError, check_name
+from djepa.interop.record import DecisionRecord, Scorer, record
 from djepa.models.planner_pool import arithmetic_here
 from djepa.models.precision import arithmetic
 from djepa.models.protocol import STRIDE
@@ -41,6 +43,7 @@ RANDOM = "random"
 ALIGNED = {"aligned": "d-jepa", "aligned-cem": "d-jepa", "aligned-mppi": "log-costs"}
 """Planners that need an alignment -> the package's own."""
 INSIDE = ("aligned-cem", "aligned-mppi")  # all geometries cost every population
+UNCHOSEN = (RANDOM, "mppi", "aligned-mppi")  # what they execute was no candidate
 PLANNERS = (RANDOM, "native-cem", "icem", "mppi", *ALIGNED)
 COST, ENDS, GOAL = "cost of ", "ends of ", "goal of "  # names of stored evidence
 TOGETHER = 32  # episodes of a batch on a GPU
@@ -62,6 +65,7 @@ class PlannerConfig:
     warm: bool = True  # a search begins with what is left of the plan before
     colour: float = 2.0  # of icem's noise
     temperature: float = 0.1  # of mppi's weights, in units of the geometry's log cost
+    record: bool = False  # keep what every scorer said of every candidate
 
     def __post_init__(self) -> None:
         check_name("planner", self.planner, PLANNERS)
@@ -70,6 +74,10 @@ class PlannerConfig:
         for name in ("spread", "temperature"):
             if not (np.isfinite(value := getattr(self, name)) and value > 0):
                 raise DjepaError(f"The {name} must be positive and finite, not {value!r}.")
+        if self.record and self.planner in UNCHOSEN:
+            raise DjepaError(
+                f"{self.planner} executes no candidate, so there is no choice to record."
+            )
 
 
 class Decision(NamedTuple):
@@ -78,6 +86,7 @@ class Decision(NamedTuple):
     controls: Array  # (H, A) float32
     candidate: int  # ID; -1 where what is executed was no candidate
     opened: bool  # the alignment's gate was open
+    said: DecisionRecord | None = None  # what there was to choose from, where it is recorded
 
 
 class Planner:
@@ -110,6 +119,8 @@ class Planner:
             "weights": {name: of for name, (_, of) in self.parts.weights.items()},
             "arithmetic": arithmetic_here(device),
         }
+        if not config.record:
+            del self.settings["record"]  # as it was before there was such a setting
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -241,17 +252,32 @@ class Planner:
         match c.planner:
             case "icem":
                 carry = max(1, c.elites // 2)
-                return _cheapest(search(sight.native, colour=c.colour, carry=carry))
+                return self._cheapest(search(sight.native, colour=c.colour, carry=carry))
             case "mppi":
                 cost = sight.logs({parts.searched: 1 / c.temperature})
                 return _means(search(cost, temperature=1.0))
             case "aligned-mppi":
                 return _means(search(sight.logs(parts.mixture()), temperature=1.0))
             case "aligned-cem":
-                return _cheapest(search(sight.scores, relative=True))
+                return self._cheapest(search(sight.scores, relative=True))
             case "aligned":
-                return _chosen(sight, search(sight.native))
-        return _cheapest(search(sight.native))
+                return _chosen(sight, search(sight.native), c.record)
+        return self._cheapest(search(sight.native))
+
+    def _cheapest(self, runs: list[Run]) -> list[Decision]:
+        """The candidate with the lowest cost of each search."""
+        found = []
+        for run in runs:
+            candidate, controls = run.best()
+            said = cheapest(run, self._scorer) if self.config.record else None
+            found.append(Decision(controls, candidate, False, said))
+        return found
+
+    def _scorer(self, scores: tuple[float, ...]) -> Scorer:
+        """Who costs the populations of a search."""
+        if self.config.planner in INSIDE:
+            return Scorer("aligned", scores, kind="aligned")
+        return Scorer(self.parts.searched, scores)
 
     def _random(self, seed: int) -> Decision:
         shape = (self.horizon, self.actions)
@@ -259,20 +285,20 @@ class Planner:
         return Decision(drawn.astype(np.float32), -1, False)
 
 
-def _cheapest(runs: list[Run]) -> list[Decision]:
-    """The candidate with the lowest cost of each search."""
-    best = [run.best() for run in runs]
-    return [Decision(controls, candidate, False) for candidate, controls in best]
-
-
 def _means(runs: list[Run]) -> list[Decision]:
     """Where each search ended, whether or not it was a candidate."""
     return [Decision(run.mean.astype(np.float32), -1, False) for run in runs]
 
 
-def _chosen(sight: Sight, runs: list[Run]) -> list[Decision]:
+def _chosen(sight: Sight, runs: list[Run], recorded: bool) -> list[Decision]:
     """What the alignment chooses among the candidates that each search leaves."""
     pools = [run.pool() for run in runs]
-    d = sight.decide(np.stack([p.actions for p in pools]), np.stack([p.ids for p in pools]))
-    found = zip(pools, d.position.tolist(), d.opened.tolist(), strict=True)
-    return [Decision(p.actions[k], int(p.ids[k]), opened) for p, k, opened in found]
+    e = sight.evidence(np.stack([p.actions for p in pools]), np.stack([p.ids for p in pools]))
+    known = sight.parts.known
+    d = known.decide(e)
+    said: Sequence[DecisionRecord | None] = [None] * len(pools)
+    if recorded:
+        assert known.gate is not None  # or it could not decide
+        said = record(e, d, known.gate)
+    found = zip(pools, d.position.tolist(), d.opened.tolist(), said, strict=True)
+    return [Decision(p.actions[k], int(p.ids[k]), opened, of) for p, k, opened, of in found]

@@ -14,11 +14,13 @@ import numpy.typing as npt
 from djepa.artefacts.folder import Folder, load_arrays
 from djepa.control.episodes import MODERATE, STRICT
 from djepa.control.loop import CONTROL, ControlRecord
+from djepa.control.recorded import unpacked
 from djepa.errors import DjepaError
 from djepa.evaluate.intervals import rate_of
 from djepa.evaluate.paired import Paired
 from djepa.evaluate.rows import Row
 from djepa.evaluate.verdict import Comparison, compare
+from djepa.interop.record import DecisionRecord
 
 Array = npt.NDArray[Any]
 FLOOR = "random"
@@ -42,6 +44,14 @@ class Episodes:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def decisions(self) -> list[DecisionRecord]:
+        """Every decision, if the planner was asked to record them."""
+        if "decisions" not in self.arrays:
+            raise DjepaError(
+                f"{self.folder.path} holds no decisions: it was run without --decisions."
+            )
+        return list(unpacked(self.arrays["decisions"]))
 
     def steps(self, rule: str = MODERATE, floor: bool = False) -> npt.NDArray[np.int64]:
         """(N,) controls until the rule first holds; -1 where it never does."""

@@ -1,7 +1,8 @@
 """The decision record: what was to choose from, what every scorer said, what was chosen and why.
 
-One JSON file holds N decisions. `djepa decide` writes it, `djepa audit` and the inspector read it,
-and any other program may do both: `schema()` is its JSON schema (docs/decision-record.json).
+One JSON file holds N decisions. `djepa decide` and `djepa control` write it, `djepa audit` and the
+inspector read it, and any other program may do both: `schema()` is its JSON schema
+(docs/decision-record.json).
 
 Legend: N decisions, K candidates.
 """

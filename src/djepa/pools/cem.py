@@ -207,6 +207,10 @@ class Run:
 
     def pool(self) -> Pool:
         """The candidates of the finished search."""
+        return self.scored()[0]
+
+    def scored(self) -> tuple[Pool, Array]:
+        """The candidates of the finished search, and what each of them costs (K,)."""
         ids, costs, actions = self.ids, self.costs, self.actions
         families = [LAST] * len(ids)
         cost, best, sequence = self._best or (0.0, int(ids[0]), actions[0])
@@ -216,13 +220,14 @@ class Run:
             families.append(EARLIER)
         cheapest = np.lexsort((ids, costs))[: self._cem.keep]
         kept = cheapest[np.argsort(ids[cheapest])]
-        return Pool(
+        pool = Pool(
             ids=ids[kept],
             actions=actions[kept],
             families=tuple(families[position] for position in kept),
             centres=np.full(len(kept), -1),
             seed=self._seed,
         )
+        return pool, costs[kept]
 
     def _sample(self, count: int) -> Array:
         noise = coloured(self._random, (count, *self.mean.shape), self._variant.colour)
