@@ -14,8 +14,8 @@ from djepa.models.lewm import SIZES
 from tiny import TINY, TINY_PATCHES
 
 # tests/studies run all methods, which takes minutes; tests/lift convert, which needs a release;
-# tests/interop serve, which goes on until it is stopped.
-ELSEWHERE = {"study", "convert", "serve"}
+# tests/interop serve, which goes on until it is stopped, and import what others recorded.
+ELSEWHERE = {"study", "convert", "serve", "import"}
 
 
 @pytest.fixture

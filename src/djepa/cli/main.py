@@ -22,6 +22,7 @@ from djepa.cli.fit import FitAlignment
 from djepa.cli.info import Info
 from djepa.cli.pools import Pools
 from djepa.cli.predict import Predict
+from djepa.cli.recorded import ImportEpisodes
 from djepa.cli.serve import Serve
 from djepa.cli.show import Show
 from djepa.cli.simulate import Simulate
@@ -37,6 +38,7 @@ COMMANDS: dict[str, Any] = {
     "show": Show,
     "pools": Pools,
     "simulate": Simulate,
+    "import": ImportEpisodes,
     "train": Train,
     "predict": Predict,
     "audit": Audit,
@@ -59,6 +61,7 @@ INTERRUPTED = {  # what is kept, and how to go on
     Collect: KEPT,
     Predict: KEPT,
     Simulate: KEPT,
+    ImportEpisodes: KEPT,
     Control: KEPT,
     RunStudy: KEPT,
     Train: "what was saved in the last minute is on disk; the same command goes on from there",

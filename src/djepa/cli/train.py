@@ -23,7 +23,8 @@ class Train:
     """Simulate, draw and train a predictive geometry; nothing is downloaded."""
 
     world: Annotated[str, Positional, arg(metavar="WORLD")] = "push"
-    """The world: push, reacher, granular, cube, or your own as package.module:TASK."""
+    """The world: push, reacher, granular, cube, your own as package.module:TASK, or a folder of
+    recorded episodes that `djepa import` wrote."""
     geometry: str = "lewm"
     """lewm, tdjepa, jepawm or dinowm."""
     out: Path = Path("runs/weights/lewm")
@@ -142,7 +143,10 @@ class Train:
         from djepa.audit.quality import quality
         from djepa.models.selection import collect_each
         from djepa.models.weights import load_geometry
+        from djepa.tasks.task import get_task
 
+        if get_task(config.world).validating is not None:
+            return {}  # recorded data: nothing can be executed
         banks = collect_each(config, self.out / "test", self.held_out, TEST_SPLIT)
         model = load_geometry(self.out, self.device)
         found = [quality(model, bank, self.device, self.look).as_dict() for bank in banks]

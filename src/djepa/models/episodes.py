@@ -93,6 +93,8 @@ def simulate(shard: Shard) -> Path:
         return shard.path
     task, L = get_task(shard.world), length(shard.world)
     worlds = [task.make(shape, task.rules[0]) for shape in shard.shapes]
+    if task.validating is not None and shard.number == 0:  # the first shard validates
+        worlds = [task.validating(world) for world in worlds]
     states = np.empty((SHARD, L + 1, worlds[0].state_size), np.float32)
     controls = np.empty((SHARD, L, task.actions), np.float32)
     for i in range(SHARD):

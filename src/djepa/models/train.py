@@ -90,7 +90,11 @@ class Trainer:
         where, drawn = data or out / "episodes", (config.shapes, config.world, config.perturbed)
         shards = plan_shards(where, config.episodes, 0, *drawn)
         self.simulation = None if data else Simulation(shards)
-        self.development = collect_each(config, out / "development", config.development)
+        self.development = (
+            collect_each(config, out / "development", config.development)
+            if self.task.validating is None
+            else []  # nothing can be executed
+        )
         self.episodes = Episodes(shards, self.device, simulation=self.simulation)
         self.batches = Batches(self.scenes, self.episodes, first, config.seed)
         self.model = self._fresh().to(self.device)
@@ -132,7 +136,9 @@ class Trainer:
         print(json.dumps(entry), flush=True)
 
     def select(self, model: Model) -> float:
-        """Share of development starts on which the native choice succeeds."""
+        """Share of development starts on which the native choice succeeds; NaN without any."""
+        if not self.development:
+            return math.nan
         return select(model, self.development, self.config.look, self.device)
 
     def _fresh(self) -> Model:
@@ -167,7 +173,7 @@ class Trainer:
         step = Step(compiled, model, c.rate / 2, c.decay, random=self.dropout)
         for i in self._loop("joint", step, windows, self.first_steps):
             self.episodes.take(self._visible(i))
-        self.say(phase="joint", step=self.first_steps, selection=self.select(model))
+        self.say(phase="joint", step=self.first_steps, **_known(selection=self.select(model)))
 
     def _distil_phase(self, model: PatchGeometry) -> None:
         """The encoder alone, taught by its own average."""
@@ -225,7 +231,7 @@ class Trainer:
             return latents, blocks, *draws
 
         compiled = self._compile("predictor", model, model.predictor.blocks, loss, windows(begin))
-        best = self._best_so_far()
+        best = self._best_so_far(cache)
         step = Step(compiled, model, c.rate, c.decay, keep=c.ema, random=self.dropout)
         marks = {max(1, round(mark * steps)) for mark in MARKS}
         tail = {round(steps * (1 - TAIL * k / c.last)) for k in range(c.last)}
@@ -304,25 +310,30 @@ class Trainer:
         own = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
         model.load_state_dict(own)
 
-    def _best_so_far(self) -> tuple[float, Model]:
+    def _best_so_far(self, cache: Cache) -> tuple[float, Model]:
         path, model = self.out / "best.safetensors", copy.deepcopy(self.model)
         if not (self.saved and path.exists()):
-            return -1.0, model  # any trained predictor is better than none
+            return -math.inf, model  # any trained predictor is better than none
         model.load_state_dict(load_file(path))
-        return self.select(model), model
+        return self._worth(self.select(model), self._validate(model, cache)), model
+
+    def _worth(self, selection: float, loss: float) -> float:
+        """By which checkpoints are chosen: selection, or the validation loss of recorded data."""
+        return selection if self.development else -loss
 
     def _better(
         self, best: tuple[float, Model], model: Model, i: int, cache: Cache
     ) -> tuple[float, Model]:
         selection, loss = self.select(model), self._validate(model, cache)
-        self.say(phase="predictor", step=i, validation=loss, selection=selection)
-        if selection < best[0]:
+        self.say(phase="predictor", step=i, validation=loss, **_known(selection=selection))
+        worth = self._worth(selection, loss)
+        if worth < best[0]:
             return best
         tensors = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
         write_atomically(self.out / "best.safetensors", bytes(save(tensors)))
-        about = card(asdict(self.config), model, "", {"step": i, "selection": selection})
+        about = card(asdict(self.config), model, "", {"step": i, **_known(selection=selection)})
         save_geometry(model, self.out / "best", about, replace=True)  # useful if the run never ends
-        return selection, model
+        return worth, model
 
     @torch.no_grad()
     def _validate(self, model: Model, cache: Cache) -> float:
@@ -342,3 +353,8 @@ class Trainer:
         gaps = {"gradient_gap": round(found.gap, 4), "allowed_gap": round(found.allowed, 4)}
         self.say(phase=phase, compiled=found.kept, **gaps)
         return found.loss
+
+
+def _known(**values: float) -> dict[str, float]:
+    """Those that are numbers."""
+    return {name: value for name, value in values.items() if not math.isnan(value)}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,6 +69,8 @@ class Task:
     # (N, S) states, (N, K, H, A) controls, (N, S) goals -> (N, K): how far from its goal something
     # ends that follows from the controls alone
     endpoint: Callable[[Floats, Floats, Floats], Floats] | None = None
+    # Of recorded data, which cannot be executed: world -> the one that validation episodes are of
+    validating: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
         if "replay" not in self.drops:
@@ -97,8 +100,12 @@ class Scene:
 
 @lru_cache(maxsize=32)
 def get_task(name: str) -> Task:
-    """The task of that name, or one's own: `package.module:NAME`."""
+    """The task of that name, one's own: `package.module:NAME`, or a folder of recorded episodes."""
     place = TASKS.get(name, name)
+    if place == name and (Path(name) / "manifest.json").is_file():
+        from djepa.tasks.recorded import recorded_task
+
+        return recorded_task(Path(name))
     if ":" not in place:
         raise unknown_name("world", name, TASKS)
     module, _, attribute = place.partition(":")

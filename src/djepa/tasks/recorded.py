@@ -1,0 +1,194 @@
+"""Episodes that somebody recorded, as a task: a geometry is trained on them, nothing is executed.
+
+A folder of recorded episodes, which `djepa import` writes, stands wherever a world is named for
+training. Its state is one number, the frame; its controls are those that were recorded, and no
+others can be executed. So there are no starts, no candidates and no success in it: checkpoints are
+chosen by the prediction loss on episodes that were set aside.
+
+FOLDER/
+  manifest.json
+  frames/BLOCK.safetensors  frames (n, S, S, 3) uint8, controls (n, A) float32, lengths (E,)
+
+The control of a frame leads to the next one; that of an episode's last frame is never used.
+
+Legend: n frames, S side of a frame, A action width, E episodes.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from djepa.artefacts.folder import Folder, load_arrays
+from djepa.artefacts.records import Kind
+from djepa.errors import DjepaError
+from djepa.tasks.task import Task
+from djepa.worlds.protocol import Floats
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+HORIZON = 5  # strides of a candidate, as elsewhere
+SEGMENT = 16  # strides that a training episode has
+RULE = "none"
+SHARE = 10  # one episode in so many is set aside, at least one
+EXACT = 1 << 24  # numbers of frames that float32 holds
+
+
+class RecordedAbout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the manifest says of recorded episodes."""
+
+    source: str  # what was read
+    size: int  # px
+    stride: int  # controls between two frames that a geometry sees
+    most: int = 0  # the first so many episodes; 0: all there were
+    actions: int = 0
+    episodes: int = 0
+    frames: int = 0
+
+
+RECORDED = Kind(
+    "folder of recorded episodes",
+    "djepa-recorded",
+    1,
+    RecordedAbout,
+    shards=r"frames/\d{6}\.safetensors",
+    again="Import it again into another folder.",
+)
+
+
+class Recording:
+    """All of a folder: frames (n, S, S, 3), controls (n, A), first frames and lengths (E,)."""
+
+    def __init__(self, path: Path) -> None:
+        folder = Folder(path, RECORDED)
+        self.path, self.about, self.hash = path, folder.about, folder.hash
+        parts = [load_arrays(path / n, folder.read(n)) for n in sorted(folder.manifest.files)]
+        whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        self.frames, self.controls, self.lengths = (
+            whole[name] for name in ("frames", "controls", "lengths")
+        )
+        self.first = np.concatenate([[0], np.cumsum(self.lengths)[:-1]])
+
+    def starts(self, held_out: bool) -> npt.NDArray[np.int64]:
+        """Frames from which a whole segment follows, in episodes set aside or in the others."""
+        need = SEGMENT * self.about.stride
+        aside = np.arange(len(self.lengths)) % SHARE == 0
+        found = [
+            first + np.arange(length - need)
+            for first, length, apart in zip(self.first, self.lengths, aside, strict=True)
+            if apart == held_out and length > need
+        ]
+        if not found:
+            kind = "set aside" if held_out else "to train on"
+            raise DjepaError(
+                f"{self.path}: no episode {kind} is longer than {need} controls. Import more "
+                "episodes, or with a smaller --stride."
+            )
+        return np.concatenate(found)
+
+
+@lru_cache(maxsize=2)
+def recording(path: str) -> Recording:
+    """Read once per process."""
+    return Recording(Path(path))
+
+
+class RecordedWorld:
+    """Goes on from frame to frame, whatever it is told; executing anything else is refused."""
+
+    name, version, variant, rule, state_size = "recorded", 1, "recorded", RULE, 1
+
+    def __init__(self, path: str, held_out: bool = False) -> None:
+        self.recording = recording(path)
+        self.action_size = self.recording.about.actions
+        self.starts = self.recording.starts(held_out)
+        self._frame = 0.0
+
+    def restore(self, state: npt.ArrayLike) -> None:
+        """Go to a frame (1,)."""
+        self._frame = float(np.asarray(state).reshape(()))
+
+    def snapshot(self) -> Floats:
+        """(1,) the frame."""
+        return np.array([self._frame])
+
+    def step(self, control: npt.ArrayLike) -> Floats:
+        """The next frame."""
+        self._frame += 1.0
+        return self.snapshot()
+
+    def execute(self, state: npt.ArrayLike, controls: npt.ArrayLike) -> Floats:
+        """Refused."""
+        raise DjepaError("Recorded episodes cannot be executed with other controls.")
+
+
+class Replay:
+    """The hand that recorded the episodes."""
+
+    def __init__(self, world: RecordedWorld, rng: np.random.Generator) -> None:
+        self._controls = world.recording.controls
+
+    def act(self, state: Floats) -> Floats:
+        """(1,) frame -> (A,) the control that followed it."""
+        return self._controls[int(state[0])].astype(np.float64)
+
+
+def _first(world: RecordedWorld, rng: np.random.Generator) -> Floats:
+    """(1,) a frame from which a whole segment follows."""
+    return np.array([float(world.starts[int(rng.integers(len(world.starts)))])])
+
+
+def _refuse(*_: Any) -> Any:
+    raise DjepaError("Recorded episodes have no starts to choose from: nothing can be executed.")
+
+
+@lru_cache(maxsize=2)
+def _on(path: str, device: str) -> Tensor:
+    """All frames on a device: they are looked up inside the training step."""
+    import torch
+
+    return torch.from_numpy(recording(path).frames).to(device)
+
+
+def _observe(path: str, shape: str, states: Tensor, image: int, look: str) -> tuple[Tensor, Tensor]:
+    """(N, 1) -> frames of that side; nothing is felt: (N, 4) zeros."""
+    from torch.nn.functional import interpolate
+
+    frames = _on(path, str(states.device))[states[:, 0].long()]
+    if frames.shape[1] != image:
+        planes = frames.permute(0, 3, 1, 2).float()
+        planes = interpolate(planes, (image, image), mode="bilinear", antialias=True)
+        frames = planes.round().clamp(0, 255).byte().permute(0, 2, 3, 1)
+    return frames, states.new_zeros(len(states), 4).float()
+
+
+def recorded_task(path: Path) -> Task:
+    """The task of a folder."""
+    about = Folder(path, RECORDED).about
+    return Task(
+        name="recorded",
+        version=1,
+        engines=(),
+        shapes=("recorded",),
+        rules=(RULE,),
+        profiles=(),
+        make=lambda shape, rule: RecordedWorld(str(path)),
+        horizon=HORIZON * about.stride,
+        stride=about.stride,
+        actions=about.actions,
+        behaviours={"replay": Replay},
+        explorer=Replay,
+        initial_state=_first,
+        drops=("replay",),
+        draw_start=_refuse,
+        pool=_refuse,
+        observe=partial(_observe, str(path)),
+        limit=float("inf"),
+        validating=lambda world: RecordedWorld(str(path), held_out=True),
+    )

@@ -1,0 +1,245 @@
+"""Recorded episodes of other libraries: what is read is what was written, and it can be trained on.
+
+Files are written by hand after the layouts that stable-worldmodel 0.1.1 and LeRobot 0.4.4 write.
+"""
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from commands import djepa
+from djepa.errors import DjepaError
+from djepa.interop.recorded import Columns, RecordedEpisode, get_reader, resized, write_recorded
+from djepa.models import episodes as simulated
+from djepa.models.lewm import SIZES
+from djepa.models.recipes import TrainConfig
+from djepa.models.train import Trainer
+from djepa.tasks.recorded import Recording
+from djepa.tasks.task import Scene, get_task
+from tiny import TINY
+
+Write = Callable[[Path, list[RecordedEpisode]], Path]
+LENGTHS = (7, 5, 9)
+
+
+def some(lengths: tuple[int, ...] = LENGTHS, size: int = 16) -> list[RecordedEpisode]:
+    """Smooth frames, which survive compression; the last control of an episode leads nowhere."""
+    rng = np.random.default_rng(0)
+    found = []
+    for length in lengths:
+        levels = rng.integers(40, 200, (length, 1, 1, 3))
+        ramp = np.linspace(0, 40, size)[:, None, None]
+        frames = np.broadcast_to(levels + ramp, (length, size, size, 3)).astype(np.uint8)
+        found.append(RecordedEpisode(frames, rng.normal(size=(length, 3)).astype(np.float32)))
+    return found
+
+
+def as_hdf5(folder: Path, episodes: list[RecordedEpisode]) -> Path:
+    h5py = pytest.importorskip("h5py")
+    lengths = [len(one.frames) for one in episodes]
+    with h5py.File(folder / "data.h5", "w", libver="latest") as file:
+        file["pixels"] = np.concatenate([one.frames for one in episodes])
+        action = [one.controls.copy() for one in episodes]
+        action[0][-1] = np.nan  # as some recorders end an episode
+        file["action"] = np.concatenate(action)
+        file["ep_len"] = np.array(lengths, np.int32)
+        file["ep_offset"] = np.cumsum([0, *lengths[:-1]])
+    return folder / "data.h5"
+
+
+def as_lance(folder: Path, episodes: list[RecordedEpisode]) -> Path:
+    lance, pa = pytest.importorskip("lance"), pytest.importorskip("pyarrow")
+    rows = [(e, t, one) for e, one in enumerate(episodes) for t in range(len(one.frames))]
+    table = pa.table(
+        {
+            "episode_idx": pa.array([e for e, _, _ in rows], pa.int32()),
+            "step_idx": pa.array([t for _, t, _ in rows], pa.int32()),
+            "pixels": pa.array([coded(one.frames[t], "JPEG") for _, t, one in rows], pa.binary()),
+            "action": pa.array([one.controls[t] for _, t, one in rows], pa.list_(pa.float32(), 3)),
+        }
+    )
+    lance.write_dataset(table, str(folder / "push.lance"))
+    return folder
+
+
+def as_lerobot(folder: Path, episodes: list[RecordedEpisode], video: bool = False) -> Path:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    camera, chunk = "observation.images.top", "chunk-000/file-000"
+    features = {camera: {"dtype": "video" if video else "image"}, "action": {"dtype": "float32"}}
+    info = {
+        "codebase_version": "v3.0",
+        "fps": 10,
+        "features": features,
+        "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet",
+        "video_path": "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4",
+    }
+    for name in ("meta/episodes", "data"):
+        (folder / name / "chunk-000").mkdir(parents=True)
+    (folder / "meta/info.json").write_text(json.dumps(info))
+    rows = [(e, t, one) for e, one in enumerate(episodes) for t in range(len(one.frames))]
+    columns = {
+        "action": [one.controls[t].tolist() for _, t, one in rows],
+        "episode_index": [e for e, _, _ in rows],
+    }
+    if not video:
+        columns[camera] = [{"bytes": coded(one.frames[t]), "path": None} for _, t, one in rows]
+    pq.write_table(pa.table(columns), folder / f"data/{chunk}.parquet")
+    begin = np.cumsum([0, *(len(one.frames) for one in episodes)]) / 10
+    about = [
+        {
+            "episode_index": e,
+            "length": len(one.frames),
+            "data/chunk_index": 0,
+            "data/file_index": 0,
+            f"videos/{camera}/chunk_index": 0,
+            f"videos/{camera}/file_index": 0,
+            f"videos/{camera}/from_timestamp": float(begin[e]),
+        }
+        for e, one in enumerate(episodes)
+    ]
+    pq.write_table(pa.Table.from_pylist(about), folder / f"meta/episodes/{chunk}.parquet")
+    if video:
+        filmed(
+            folder / f"videos/{camera}/{chunk}.mp4", np.concatenate([e.frames for e in episodes])
+        )
+    return folder
+
+
+def as_filmed(folder: Path, episodes: list[RecordedEpisode]) -> Path:
+    pytest.importorskip("av")
+    return as_lerobot(folder, episodes, video=True)
+
+
+def filmed(path: Path, frames: np.ndarray) -> None:
+    import av
+
+    path.parent.mkdir(parents=True)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=10)
+        stream.width = stream.height = frames.shape[1]
+        stream.pix_fmt, stream.options = "yuv420p", {"crf": "10", "g": "4"}
+        for frame in frames:
+            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
+            container.mux(stream.encode(picture))
+        container.mux(stream.encode())
+
+
+def coded(frame: np.ndarray, kind: str = "PNG") -> bytes:
+    data = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(frame)).save(data, format=kind)
+    return data.getvalue()
+
+
+FORMATS: dict[str, tuple[str, Write, int]] = {  # reader, writer, levels that compression may cost
+    "hdf5": ("hdf5", as_hdf5, 0),
+    "lance": ("lance", as_lance, 12),
+    "lerobot": ("lerobot", as_lerobot, 0),
+    "lerobot, video": ("lerobot", as_filmed, 24),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_is_read_is_what_was_written(name: str, tmp_path: Path) -> None:
+    reader, write, levels = FORMATS[name]
+    written = some(size=32)
+    path = write(tmp_path, written)
+    found = list(get_reader(reader)(path, Columns()))
+    assert len(found) == len(written)
+    for got, want in zip(found, written, strict=True):
+        apart = np.abs(got.frames.astype(int) - want.frames)
+        assert got.frames.shape == want.frames.shape
+        assert apart.mean() <= levels / 2
+        assert apart.max() <= levels or name == "lerobot, video"
+        told = np.isfinite(got.controls)
+        assert np.array_equal(got.controls[told], want.controls[told])
+        assert told[:-1].all()
+
+
+def test_the_command_writes_a_folder_and_goes_on(tmp_path: Path) -> None:
+    path, out = as_hdf5(tmp_path, some()), tmp_path / "out"
+    given = ("import", "hdf5", path, "--out", out, "--size", 8, "--stride", 1)
+    done = djepa(*given)
+    assert done.returncode == 0, done.stderr
+    assert "3 episodes, 21 frames, controls of 3 numbers" in done.stdout
+    stored, written = Recording(out), some()
+    assert stored.lengths.tolist() == list(LENGTHS)
+    assert np.array_equal(stored.frames, np.concatenate([resized(e.frames, 8) for e in written]))
+    before = (out / "manifest.json").read_bytes()
+    assert djepa(*given).returncode == 0
+    assert (out / "manifest.json").read_bytes() == before
+    few = djepa(*given[:3], "--out", tmp_path / "few", "--episodes", 2)
+    assert "2 episodes, 12 frames" in few.stdout
+
+
+def test_a_geometry_is_trained_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both phases; validation episodes are other ones; checkpoints are chosen without execution."""
+    monkeypatch.setattr(simulated, "SHARD", 8)
+    monkeypatch.setitem(SIZES, "small", TINY)
+    out = write_recorded(tmp_path / "data", some((40, 30, 50), 28), "by hand", 28, 2)
+    task = get_task(str(out))
+    assert (task.stride, task.actions, task.horizon) == (2, 3, 10)
+    config = TrainConfig("lewm", world=str(out), steps=8, episodes=24, shrink=64, development=1)
+    shards = simulated.plan_shards(tmp_path / "e", 24, 0, config.shapes, config.world)
+    (tmp_path / "e").mkdir()
+    seen = []
+    for shard in shards:
+        simulated.simulate(shard)
+        seen.append(set(shard.read()["states"].ravel().astype(int).tolist()))
+    assert max(seen[0]) < 40  # of the first episode alone
+    assert not seen[0] & (seen[1] | seen[2])
+    arrays, stored = shards[1].read(), Recording(out)
+    rows = arrays["states"][0, :-1, 0].astype(int)
+    assert np.array_equal(arrays["controls"][0], stored.controls[rows])
+    frames, felt = Scene(config.world, "recorded").observe(torch.tensor([[3.0], [41.0]]), 28)
+    assert np.array_equal(frames.numpy(), stored.frames[[3, 41]])
+    assert not felt.any()
+    assert Scene(config.world, "recorded").observe(torch.tensor([[3.0]]), 14)[0].shape[1] == 14
+    trainer = Trainer(config, tmp_path / "weights", tmp_path / "e")
+    trained = trainer.run()
+    assert (trained.config.actions, trained.stride) == (3, 2)
+    log = [json.loads(line) for line in (tmp_path / "weights/log.jsonl").read_text().splitlines()]
+    assert any("validation" in entry for entry in log)
+    assert not any("selection" in entry for entry in log)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"frames": np.zeros((4, 8, 8), np.uint8)}, "frames must be uint8"),
+        ({"controls": np.zeros((3, 2), np.float32)}, "4 frames need as many controls"),
+        ({"controls": np.array([[0.0], [np.nan], [0.0], [0.0]], np.float32)}, "not finite, later"),
+    ],
+)
+def test_episodes_that_make_no_sense_are_refused(change, complaint: str, tmp_path: Path) -> None:
+    frames, controls = np.zeros((4, 8, 8, 3), np.uint8), np.zeros((4, 2), np.float32)
+    episode = replace(RecordedEpisode(frames, controls), **change)
+    with pytest.raises(DjepaError, match=complaint):
+        write_recorded(tmp_path / "out", [episode], "by hand", 8)
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    path = as_hdf5(tmp_path, some())
+    with pytest.raises(DjepaError, match="has no frames; it has"):
+        list(get_reader("hdf5")(path, Columns("frames")))
+    (tmp_path / "text.h5").write_text("no")
+    with pytest.raises(DjepaError, match="no HDF5 file"):
+        list(get_reader("hdf5")(tmp_path / "text.h5", Columns()))
+    with pytest.raises(DjepaError, match=r"Unknown format 'lerobt'\. Did you mean 'lerobot'"):
+        get_reader("lerobt")
+    with pytest.raises(DjepaError, match="no LeRobot data set"):
+        list(get_reader("lerobot")(tmp_path, Columns()))
+    (tmp_path / "meta").mkdir()
+    (tmp_path / "meta/info.json").write_text('{"codebase_version": "v2.1"}')
+    with pytest.raises(DjepaError, match=r"version v2\.1; version 3 is read"):
+        list(get_reader("lerobot")(tmp_path, Columns()))
+    assert "There is no" in djepa("import", "hdf5", tmp_path / "absent").stderr
+    short = write_recorded(tmp_path / "short", some(), "by hand", 8)
+    with pytest.raises(DjepaError, match="no episode to train on is longer than 80 controls"):
+        Recording(short).starts(held_out=False)
