@@ -15,12 +15,14 @@ import torch
 from PIL import Image
 
 from commands import djepa
+from djepa.audit.recorded import hindsight
 from djepa.errors import DjepaError
 from djepa.interop.recorded import Columns, RecordedEpisode, get_reader, resized, write_recorded
 from djepa.models import episodes as simulated
 from djepa.models.lewm import SIZES
 from djepa.models.recipes import TrainConfig
 from djepa.models.train import Trainer
+from djepa.models.weights import card, save_geometry
 from djepa.tasks.recorded import Recording
 from djepa.tasks.task import Scene, get_task
 from tiny import TINY
@@ -207,6 +209,25 @@ def test_a_geometry_is_trained_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     log = [json.loads(line) for line in (tmp_path / "weights/log.jsonl").read_text().splitlines()]
     assert any("validation" in entry for entry in log)
     assert not any("selection" in entry for entry in log)
+    save_geometry(trained, tmp_path / "own", card({"world": config.world}, trained, "", {}))
+    done = djepa("audit", out, "--geometry", tmp_path / "own")
+    assert done.returncode == 0, done.stderr
+    assert "recorded controls come first" in done.stdout
+    done = djepa("audit", out, "--geometry", "lewm")
+    assert (done.returncode, "takes controls of 2 numbers" in done.stderr) == (1, True)
+
+
+def test_hindsight_is_what_was_recorded(tmp_path: Path) -> None:
+    out = write_recorded(tmp_path / "data", some((40, 30, 50), 28), "by hand", 28, 2)
+    stored = Recording(out)
+    known, own = hindsight(stored, 5)
+    assert known.actions.shape == (5, 16, 10, 3)
+    for i, at in enumerate(known.state[:, 0].astype(int)):
+        assert np.array_equal(known.actions[i, own[i]], stored.controls[at : at + 10])
+        assert known.goal[i, 0] == at + 10
+        assert known.context[i, :, 0].tolist() == [at - 4, at - 2, at]
+        assert np.array_equal(known.history[i], stored.controls[at - 4 : at])
+        assert 4 <= at < 30  # within the first episode, which was set aside
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ class Audit:
 
     what: Annotated[Path | None, Positional, arg(metavar="BANK|FILE")] = None
     """A bank with predictions beside it (`djepa predict`), of starts no geometry was trained on;
-    any model's arrays in an .npz: ids, success, costs or costs_NAME, see docs/audit.md; or a
-    decision record in a .json, see docs/interop.md."""
+    any model's arrays in an .npz: ids, success, costs or costs_NAME, see docs/audit.md; a decision
+    record in a .json, or a folder of recorded episodes, see docs/interop.md."""
     geometry: tuple[str, ...] = ("lewm", "tdjepa", "jepawm", "dinowm")
     """Of a bank: shipped geometries by name, or folders of weights."""
     alignment: Path | None = None
@@ -41,15 +41,20 @@ class Audit:
         from djepa.audit.arrays import audit_arrays
         from djepa.audit.bank import report_bank
         from djepa.audit.record import audit_decisions, executed_markdown
+        from djepa.audit.recorded import audit_recorded
         from djepa.bank.read import Bank
         from djepa.errors import DjepaError
         from djepa.files import to_json, write_atomically
         from djepa.interop.record import read_decisions
+        from djepa.tasks.recorded import is_recorded
 
         if self.what is None:
             raise DjepaError("Name a bank or an .npz of arrays: djepa audit runs/push")
         if self.what.suffix == ".json":
             console.print(executed_markdown(read_decisions(self.what)))
+            return 0
+        if is_recorded(self.what):
+            console.print(audit_recorded(self.what, self.geometry, self.device))
             return 0
         alignment = load_alignment(self.alignment) if self.alignment else None
         if self.what.suffix == ".npz" or self.what.is_file():

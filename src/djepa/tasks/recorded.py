@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from djepa.artefacts.folder import Folder, load_arrays
-from djepa.artefacts.records import Kind
+from djepa.artefacts.records import Kind, begins
 from djepa.errors import DjepaError
 from djepa.tasks.task import Task
 from djepa.worlds.protocol import Floats
@@ -60,6 +60,14 @@ RECORDED = Kind(
     shards=r"frames/\d{6}\.safetensors",
     again="Import it again into another folder.",
 )
+
+
+def is_recorded(path: Path) -> bool:
+    """Whether a folder holds recorded episodes."""
+    try:
+        return begins(path) == RECORDED.format or bool(Folder(path, RECORDED).hash)
+    except DjepaError:
+        return False
 
 
 class Recording:
