@@ -20,7 +20,7 @@ SOURCE = Path(here).parents[2]
 TESTS = Path(__file__).parent
 ONNX = ("onnx==1.23.2", "onnxruntime==1.31.1", "onnxscript==0.7.2", "onnx_ir==1.1.0")
 SWM = ("stable-worldmodel==0.1.1", "loguru", "tabulate", "einops", "typer", "shellingham", "pygame")
-SWM += ("opencv-python-headless",)
+SWM += ("opencv-python-headless", "h5py==3.16.0", "hdf5plugin")
 LANCE = ("lancedb", "pylance", "lance-namespace", "lance-namespace-urllib3-client", "pydantic")
 LANCE += ("pydantic-core", "annotated-types", "typing-inspection", "overrides", "deprecation")
 HUB = ("huggingface_hub==2.4.0", "httpx2==2.16.0", "httpcore2==2.16.0", "hf-xet==1.8.0")
@@ -41,6 +41,7 @@ ENVIRONMENTS = {  # the file that is run -> what is installed, without dependenc
     "test_onnx.py": (*ONNX, "ml_dtypes==0.6.0", "flatbuffers==25.12.19"),
     "test_hub.py": HUB,
     "test_lerobot.py": LEROBOT,
+    "test_lerobot_env.py": LEROBOT,
     "test_mapie.py": ("mapie==1.6.0", "scikit-learn", "joblib", "threadpoolctl"),
     "test_swm.py": (*SWM, *LANCE, "torchvision==0.28.0", "imageio==2.38.1"),
 }

@@ -1,6 +1,7 @@
 """stable-worldmodel: its own World, policy and CEM run with our cost, recorder and solver."""
 
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -187,3 +188,32 @@ def test_our_worlds_are_its_environments() -> None:
     found = world.evaluate(episodes=2, seed=0)
     assert set(found) >= {"success_rate", "episode_successes", "seeds"}
     assert world.infos["context"].shape == (2, 1, 3, 28, 28, 3)
+
+
+@real
+@pytest.mark.filterwarnings("ignore")  # it names games that are not installed
+@pytest.mark.parametrize("kind", ["lance", "hdf5"])
+def test_episodes_that_it_writes_are_read(kind: str, tmp_path: Path) -> None:
+    if kind == "hdf5":
+        for package in ("h5py", "hdf5plugin"):
+            pytest.importorskip(package)
+        from stable_worldmodel.data.formats.hdf5 import HDF5Writer as Writer
+    else:
+        from stable_worldmodel.data.formats.lance import LanceWriter as Writer
+    from djepa.interop.recorded import Columns, get_reader
+
+    rng, written = np.random.default_rng(0), []
+    for length in (6, 9):
+        levels = rng.integers(40, 200, (length, 1, 1, 3))
+        frames = np.broadcast_to(levels, (length, 32, 32, 3)).astype(np.uint8)
+        controls = rng.normal(size=(length, 2)).astype(np.float32)
+        written.append({"pixels": list(frames), "action": list(controls)})
+    path = tmp_path / ("push.lance" if kind == "lance" else "push.h5")
+    with Writer(path) as writer:
+        writer.write_episodes(written)
+    found = list(get_reader(kind)(path, Columns()))
+    assert len(found) == 2
+    for got, want in zip(found, written, strict=True):
+        assert np.array_equal(got.controls, np.stack(want["action"]))
+        levels = np.abs(got.frames.astype(int) - np.stack(want["pixels"])).max()
+        assert levels <= (4 if kind == "lance" else 0)

@@ -1,0 +1,125 @@
+"""Our worlds inside LeRobot: the environment type `djepa`.
+
+lerobot-eval --env.discover_packages_path=lerobot_env_djepa --env.type=djepa --env.world=push ...
+
+A policy sees two cameras, the frame of now and that of the goal, and what is felt: of push place
+and velocity of the pusher. Success is the world's own rule. Needs the extra `lerobot`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import torch
+
+from djepa.errors import MissingExtraError
+from djepa.interop.gym import WorldEnv
+from djepa.tasks.task import PLAIN, Scene, get_task
+
+try:
+    from lerobot.configs.types import FeatureType, PolicyFeature
+    from lerobot.envs.configs import EnvConfig
+except ImportError as error:
+    raise MissingExtraError("The LeRobot environment", "lerobot") from error
+
+ENV_ID = "djepa/Cameras-v0"
+FELT = 4  # numbers that a task says are felt
+ACTION, IMAGES, STATE = "action", "observation.images", "observation.state"
+
+
+class CameraEnv(gymnasium.Env):  # type: ignore[misc]
+    """A world whose observations are frames and what is felt, by the names that LeRobot expects."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(
+        self, world: str = "push", shape: str = "", size: int = 112, render_mode: str = "rgb_array"
+    ) -> None:
+        self._env = WorldEnv(world, shape or None, size=size, render_mode=render_mode)
+        self.render_mode, self.action_space = render_mode, self._env.action_space
+        self._scene = Scene(world, shape or get_task(world).shapes[0], PLAIN)
+        self.task = self.task_description = f"bring the world {world} to the goal frame"
+        picture = gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
+        felt = gymnasium.spaces.Box(-np.inf, np.inf, (FELT,), np.float32)
+        cameras = gymnasium.spaces.Dict({"now": picture, "goal": picture})
+        self.observation_space = gymnasium.spaces.Dict({"pixels": cameras, "agent_pos": felt})
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Begin an episode: a start and a goal that a behaviour reaches."""
+        super().reset(seed=seed)
+        seen, info = self._env.reset(seed=seed, options=options)
+        return self._seen(seen, info), self._told(info)
+
+    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        """Execute one control, cut to the action space: policies go beyond it."""
+        inside = np.clip(action, self.action_space.low, self.action_space.high)
+        seen, reward, ended, cut, info = self._env.step(inside)
+        return self._seen(seen, info), reward, ended, cut, self._told(info)
+
+    def render(self) -> Any:
+        """The live state."""
+        return self._env.render()
+
+    def _seen(self, seen: dict[str, Any], info: dict[str, Any]) -> dict[str, Any]:
+        state = torch.from_numpy(seen["state"])[None]
+        frame, felt = self._scene.observe(state, self._env.size)
+        pixels = {"now": frame[0].numpy(), "goal": info["goal"]}
+        return {"pixels": pixels, "agent_pos": felt[0].numpy()}
+
+    def _told(self, info: dict[str, Any]) -> dict[str, Any]:
+        return {"is_success": info["success"], "cost": info["cost"]}
+
+
+@EnvConfig.register_subclass("djepa")
+@dataclass
+class DJEPAEnv(EnvConfig):  # type: ignore[misc]
+    """Settings of the environment type `djepa`."""
+
+    task: str | None = "Cameras-v0"
+    fps: int = 10
+    world: str = "push"
+    shape: str = ""
+    episode_length: int = 100
+    size: int = 112
+    render_mode: str = "rgb_array"
+    features: dict[str, PolicyFeature] = field(default_factory=dict)
+    features_map: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        picture = (self.size, self.size, 3)
+        actions = get_task(self.world).actions
+        self.features = {
+            ACTION: PolicyFeature(type=FeatureType.ACTION, shape=(actions,)),
+            "agent_pos": PolicyFeature(type=FeatureType.STATE, shape=(FELT,)),
+            "pixels/now": PolicyFeature(type=FeatureType.VISUAL, shape=picture),
+            "pixels/goal": PolicyFeature(type=FeatureType.VISUAL, shape=picture),
+        }
+        self.features_map = {
+            ACTION: ACTION,
+            "agent_pos": STATE,
+            "pixels/now": f"{IMAGES}.now",
+            "pixels/goal": f"{IMAGES}.goal",
+        }
+
+    @property
+    def package_name(self) -> str:
+        """What LeRobot imports if the environment is not registered."""
+        return __name__
+
+    @property
+    def gym_id(self) -> str:
+        """As Gymnasium knows it."""
+        return ENV_ID
+
+    @property
+    def gym_kwargs(self) -> dict[str, Any]:
+        """What the environment is made with."""
+        own = {name: getattr(self, name) for name in ("world", "shape", "size", "render_mode")}
+        return {**own, "max_episode_steps": self.episode_length}
+
+
+if ENV_ID not in gymnasium.registry:
+    gymnasium.register(ENV_ID, f"{__name__}:CameraEnv", max_episode_steps=100)
