@@ -74,7 +74,7 @@ def _faces(boxes: Boxes, reach: float, alpha: float = 1.0) -> list[Layer]:
     arms = boxes.axes * boxes.halves[:, None]  # (N, B, 3, 3), columns as long as half a side
     found, normals = [], []
     for a in range(3):
-        outward = torch.where(along[..., a] > 0, 1.0, -1.0)[..., None]
+        outward = 2 * (along[..., a] > 0).to(along)[..., None] - 1
         u, v = arms[..., (a + 1) % 3], arms[..., (a + 2) % 3]
         seen = (along[..., a].abs() > boxes.halves[:, a]).to(u)[..., None]
         middle = boxes.centres + outward * arms[..., a]
