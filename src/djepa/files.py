@@ -3,7 +3,7 @@
 import errno
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,17 @@ def to_json(value: Any, strict: bool = False) -> str:
     return json.dumps(value, indent=1, sort_keys=True, allow_nan=not strict) + "\n"
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """All of the file under its name, or nothing; on the disk, not only in its cache."""
+def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
+    """All of the file under its name, or nothing; on the disk, not only in its cache.
+
+    `data` may come in parts, which are made as they are written.
+    """
     part = path.with_name(path.name + TEMPORARY)
     with naming(path):
         try:
             with part.open("wb") as file:
-                file.write(data)
+                for chunk in (data,) if isinstance(data, bytes) else data:
+                    file.write(chunk)
                 file.flush()
                 os.fsync(file.fileno())
             part.replace(path)

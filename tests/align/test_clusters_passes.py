@@ -106,10 +106,10 @@ def test_of_equal_successes_the_grid_takes_the_checkpoint_that_costs_least() -> 
     config = replace(task_local(("v", "p", "j")), epochs=20, every=2, rate=0.02)
     alignment = Alignment(config).fit(*problem(40, "fit"))
     e, outcomes = problem(40, "calibration")
-    known, found = alignment._inputs(e), []
+    scores, found = alignment._scorer(e), []
     for snapshot in alignment._snapshots:
         alignment.operator.load_state_dict(snapshot.weights)
-        _, hits, paid = alignment._calibrated(known, e.ids, outcomes)
+        _, hits, paid = alignment._calibrated(scores(), e.ids, outcomes)
         found.append((hits, -paid, -snapshot.update))
     assert len({x[:2] for x in found}) > 1
     alignment.calibrate(e, outcomes)

@@ -7,7 +7,7 @@ Legend: N starts, K candidates, F token width.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -141,6 +141,11 @@ class Decision(NamedTuple):
     position: Tensor  # (N,) of the chosen candidates
 
 
+def at_once(candidates: int) -> int:
+    """Starts whose corrections are computed in one go; other batches might round differently."""
+    return max(1, AT_ONCE // candidates)
+
+
 class Alignment:
     """One alignment; `fit`, then `calibrate`, then `decide`. Out of order it raises."""
 
@@ -172,14 +177,12 @@ class Alignment:
         self.gate = self.report = self._fitted = None
         fusion = self._mix(evidence, outcomes)
         self.tokens = Tokens(c.dense, c.ranked, c.extras)
-        base, tokens = self._base(evidence, fusion), self.tokens(evidence)
-        self.operator = self.fresh(tokens.shape[-1]).to(tokens.device)
-        rows = usable.nonzero().flatten()
+        base, rows = self._base(evidence, fusion), usable.nonzero().flatten()
+        tokens = self._tokens(evidence)
+        self.operator = self.fresh(tokens(rows[:1]).shape[-1]).to(base.device)
         # Batches are small: more threads gain nothing, wait for busy cores and round differently.
         with one_thread():
-            losses = self._descend(
-                self.operator, tokens[rows], base[rows], evidence.ids[rows], outcomes.rows(rows)
-            )
+            losses = self._descend(self.operator, tokens, rows, base, evidence.ids, outcomes)
         self.report = Fit(len(rows), int((~usable).sum()), fusion, losses)
         self._fitted = evidence
         self.weights = {n: of for n, of in evidence.weights.items() if n in c.geometries}
@@ -191,10 +194,10 @@ class Alignment:
             raise DjepaError("Fit before you calibrate.")
         outcomes = Outcomes.of(evidence, outcomes)
         disjoint(fitting=self._fitted, calibration=evidence)
-        known, keys = self._inputs(evidence), []
+        scores, keys = self._scorer(evidence), []
         for snapshot in self._snapshots:
             self._ready().load_state_dict(snapshot.weights)
-            gate, hits, paid = self._calibrated(known, evidence.ids, outcomes)
+            gate, hits, paid = self._calibrated(scores(), evidence.ids, outcomes)
             then = paid if self.config.grid else snapshot.trust
             keys.append((hits, -then, -snapshot.update, gate))
         at = max(range(len(keys)), key=lambda i: keys[i][:3])
@@ -225,8 +228,25 @@ class Alignment:
         return found
 
     def scores(self, evidence: Evidence) -> tuple[Tensor, Tensor]:
-        """Base (N, K) float64 and aligned (N, K) float32 scores."""
-        return self._scored(self._inputs(evidence))
+        """Base (N, K) float64 and aligned (N, K) float32 scores, some starts after the other."""
+        return self._scored(
+            self._inputs(part) for part in evidence.split(at_once(evidence.candidates))
+        )
+
+    def _scorer(self, evidence: Evidence) -> Callable[[], tuple[Tensor, Tensor]]:
+        """Scores by the operator as it is when called; tokens in memory are made once."""
+        if evidence.stored:
+            return lambda: self.scores(evidence)
+        known = [self._inputs(part) for part in evidence.split(at_once(evidence.candidates))]
+        return lambda: self._scored(known)
+
+    def _tokens(self, evidence: Evidence) -> Callable[[Tensor], Tensor]:
+        """Rows -> tokens (n, K, F); latents on disk are read when a batch needs them."""
+        assert self.tokens is not None
+        make = self.tokens
+        if evidence.stored:
+            return lambda rows: make(evidence.rows(rows))
+        return make(evidence).__getitem__
 
     def _mix(self, evidence: Evidence, outcomes: Outcomes) -> Fusion | LogMixture:
         """The base score that solves, or explains, most fitting starts."""
@@ -257,14 +277,15 @@ class Alignment:
         return Inputs(self.tokens(known), base, by_id.argsort(dim=1))
 
     @torch.no_grad()
-    def _scored(self, known: Inputs) -> tuple[Tensor, Tensor]:
-        (tokens, base, back), operator = known, self._ready()
-        rows = max(1, AT_ONCE // tokens.shape[1])
-        parts = zip(tokens.split(rows), base.split(rows), strict=True)
-        refined = torch.cat([operator.to(tokens.device)(t, b)[0] for t, b in parts])
-        if not refined.isfinite().all():
-            raise DjepaError("An aligned score is not finite; the operator's weights overflow.")
-        return base.gather(1, back), refined.gather(1, back)
+    def _scored(self, known: Iterable[Inputs]) -> tuple[Tensor, Tensor]:
+        bases, scores = [], []
+        for tokens, base, back in known:
+            refined = self._ready().to(tokens.device)(tokens, base)[0]
+            if not refined.isfinite().all():
+                raise DjepaError("An aligned score is not finite; the operator's weights overflow.")
+            bases.append(base.gather(1, back))
+            scores.append(refined.gather(1, back))
+        return torch.cat(bases), torch.cat(scores)
 
     def decide(self, evidence: Evidence) -> Decision:
         """Choose; there is no way for an outcome to get in here."""
@@ -296,20 +317,21 @@ class Alignment:
     def _descend(
         self,
         operator: RelationalOperator,
-        tokens: Tensor,
+        tokens: Callable[[Tensor], Tensor],
+        usable: Tensor,
         base: Tensor,
         ids: Tensor,
         outcomes: Outcomes,
     ) -> tuple[float, ...]:
-        """Train the operator; the losses at the checkpoints."""
+        """Train the operator on `usable` starts; the losses at the checkpoints."""
         c, losses = self.config, []
-        updates, every = self._length(len(ids))
-        random = torch.Generator(tokens.device).manual_seed(seed_for("dropout", c.seed) % 2**31)
+        updates, every = self._length(len(usable))
+        random = torch.Generator(base.device).manual_seed(seed_for("dropout", c.seed) % 2**31)
         self._snapshots = [Snapshot(0, 0.0, copy.deepcopy(operator.state_dict()))]
         step = torch.optim.AdamW(operator.parameters(), c.rate, weight_decay=c.decay)
         for update in range(1, updates + 1):
-            rows = self._batch(len(ids), update)
-            scores, delta = operator(tokens[rows], base[rows], random)
+            rows = usable[self._batch(len(usable), update).to(usable.device)]
+            scores, delta = operator(tokens(rows), base[rows], random)
             loss, trust = c.loss(
                 scores, delta, outcomes.success[rows], outcomes.observed[rows], ids[rows]
             )
@@ -340,10 +362,10 @@ class Alignment:
         return torch.from_numpy(order[part * c.batch :][:size])
 
     def _calibrated(
-        self, known: Inputs, ids: Tensor, outcomes: Outcomes
+        self, scores: tuple[Tensor, Tensor], ids: Tensor, outcomes: Outcomes
     ) -> tuple[Gate, int, float]:
         """The gate of a checkpoint; successes and mean cost of what it chooses."""
-        c, (base, refined) = self.config, among(outcomes.observed, *self._scored(known))
+        c, (base, refined) = self.config, among(outcomes.observed, *scores)
         gate = Gate(mode=c.mode, decimals=c.decimals)
         if c.grid:
             cost = outcomes.cost if outcomes.cost is not None else (~outcomes.success).double()

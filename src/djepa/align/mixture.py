@@ -25,6 +25,7 @@ from djepa.evidence.logs import LogMixture, mix, mixture_inputs
 from djepa.evidence.ranks import best
 
 RIDGE, FOLDS = 1e-4, 5
+AT_ONCE = 2**14  # starts
 Floats = npt.NDArray[np.float64]
 
 
@@ -78,19 +79,23 @@ def likeliest(inputs: Tensor, success: Tensor, observed: Tensor) -> tuple[float,
     """(N, K, M) inputs and outcomes -> M weights, by a descent in float64."""
     good = success.double() * observed
     worst = good.masked_fill(~observed, torch.inf).amin(1)
-    mixed = (good.amax(1) > 0) & (worst < good.amax(1))
-    x, won, seen = (t[mixed] for t in (inputs, good.log(), observed))
-    if not len(x):
+    mixed = ((good.amax(1) > 0) & (worst < good.amax(1))).nonzero().flatten()
+    if not len(mixed):
         return (1.0,) * inputs.shape[-1]
 
     def loss(weights: Floats) -> tuple[float, Floats]:
-        w = torch.from_numpy(weights).to(x.device).requires_grad_()
-        logits = -(x @ w).masked_fill(~seen, torch.inf)
-        mass = logits.logsumexp(1) - (logits + won).logsumexp(1)
-        total = mass.mean() + RIDGE * w.square().sum()
+        w = torch.from_numpy(weights).to(inputs.device).requires_grad_()
+        total = RIDGE * w.square().sum()
         total.backward()
+        value = total.item()
+        for rows in mixed.split(AT_ONCE):  # a sum over parts: 16,384 starts are one of them
+            logits = -(inputs[rows] @ w).masked_fill(~observed[rows], torch.inf)
+            mass = logits.logsumexp(1) - (logits + good[rows].log()).logsumexp(1)
+            part = mass.mean() * (len(rows) / len(mixed))
+            part.backward()
+            value += part.item()
         assert w.grad is not None
-        return total.item(), w.grad.cpu().numpy()
+        return value, w.grad.cpu().numpy()
 
     M = inputs.shape[-1]
     with torch.enable_grad():

@@ -27,11 +27,13 @@ class Outcomes:
     @classmethod
     def from_bank(cls, bank: Bank) -> "Outcomes":
         """Of every start of a bank."""
-        outcomes = bank.outcomes
-        identities = tuple(bytes(row).hex() for row in bank.decisions.identities)
-        arrays = (np.ascontiguousarray(x) for x in (outcomes.success, outcomes.observed))
-        success, observed = (torch.from_numpy(x) for x in arrays)
-        return cls(identities, success, observed, torch.from_numpy(outcomes.cost.astype(float)))
+        identities, arrays = list[str](), list[list[Tensor]]()
+        for part in bank.parts():  # of which states and controls are let go of
+            identities += [bytes(row).hex() for row in part.decisions.identities]
+            shown = part.outcomes
+            kept = (shown.success, shown.observed, shown.cost.astype(float))
+            arrays.append([torch.from_numpy(np.ascontiguousarray(x)) for x in kept])
+        return cls(tuple(identities), *map(torch.cat, zip(*arrays, strict=True)))
 
     @classmethod
     def from_arrays(

@@ -1,6 +1,6 @@
 """Read a finished folder: every file it lists is there, whole and unchanged."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -44,6 +44,10 @@ class Folder:
         if name not in self.manifest.files:
             raise DjepaError(f"{self.path / MANIFEST} does not list {name}. {self.kind.again}")
         return read_checked(self.path / name, self.manifest.files[name], None, self.kind)
+
+    def local(self, name: str) -> Path:
+        """A listed file on this machine, to be mapped."""
+        return self.path / name
 
     def json(self, name: str, kind: type[T]) -> T:
         """A listed JSON file as a record of that type."""
@@ -103,6 +107,28 @@ def load_arrays(path: Path, data: bytes) -> Arrays:
         return dict(load(data))
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
         raise DjepaError(f"{path} is not a complete safetensors file ({error}).") from None
+
+
+def stacked(path: Path, parts: Iterable[Arrays], rows: int) -> Arrays:
+    """Arrays of several shards one below the other, of so many rows in all.
+
+    One shard at a time is held beside the result.
+    """
+    found, at = dict[str, npt.NDArray[Any]](), 0
+    for part in parts:
+        known = {name: (a.dtype, a.shape[1:]) for name, a in part.items()}
+        found = found or {n: np.empty((rows, *shape), of) for n, (of, shape) in known.items()}
+        size = {len(a) for a in part.values()}
+        if known != {name: (a.dtype, a.shape[1:]) for name, a in found.items()} or len(size) != 1:
+            raise DjepaError(f"{path} is damaged: its shards do not hold the same arrays.")
+        end = at + size.pop()
+        for name, array in part.items():
+            if end <= rows:
+                found[name][at:end] = array
+        at = end
+    if at != rows:
+        raise DjepaError(f"{path} is damaged: its shards hold {at} starts, not {rows}.")
+    return found
 
 
 def load_tensors(path: Path, data: bytes) -> "dict[str, Tensor]":

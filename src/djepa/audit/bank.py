@@ -19,7 +19,7 @@ from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 from djepa.models.predict import encode_states
-from djepa.models.predictions import read_predictions
+from djepa.models.predictions import Stored
 from djepa.models.protocol import Geometry
 from djepa.models.weights import load_geometry, weights_hash
 
@@ -30,17 +30,17 @@ def audit_bank(bank: Bank, geometry: str, device: str = "cpu", realised: bool = 
     Without realised costs nothing is encoded, no weights are needed, and `geometry` may be any
     name that the bank has predictions of.
     """
-    if not bank.outcomes.observed.all():
+    shown = Outcomes.from_bank(bank)
+    if not shown.observed.all():
         raise DjepaError(f"{bank.path} has candidates that were not executed: nothing to audit.")
     model = load_geometry(geometry, device) if realised else None
     name = model.name if model else geometry
-    stored, truth = read_predictions(bank, name), None
+    evidence, truth = Evidence.from_bank(bank, [name], []), None
     if model:
         _same_weights(bank, geometry, name)
         truth = realised_costs(model, bank, device)
-    return audit_costs(
-        name, stored.cost, bank.decisions.candidate_ids, bank.outcomes.success, truth
-    )
+    arrays = (evidence.cost(name), evidence.ids, shown.success)
+    return audit_costs(name, *(x.numpy() for x in arrays), truth)
 
 
 def report_bank(
@@ -61,7 +61,7 @@ def report_bank(
             truths[model.name] = realised_costs(model, bank, device)
     needed = alignment.config.geometries if alignment else ()
     every = tuple(dict.fromkeys((*names, *needed)))
-    dense = [name for name in every if read_predictions(bank, name).futures is not None]
+    dense = [name for name in every if Stored(bank, name).futures]
     evidence = Evidence.from_bank(bank, every, dense)
     return audit(evidence, Outcomes.from_bank(bank), realised=truths, alignment=alignment)
 
@@ -75,18 +75,19 @@ def realised_costs(
     c(E(s_H), E(g)) for the last state s_H of every candidate and the goal g, `batch` starts at
     a time.
     """
-    scene, parts = bank.scene(), []
-    for begin in range(0, len(bank), batch):
-        rows = slice(begin, begin + batch)
-        ends = torch.from_numpy(bank.outcomes.states[rows][:, :, -1:]).to(device)
-        goals = torch.from_numpy(bank.decisions.goal[rows]).to(device)
-        z = encode_states(geometry, scene, ends), encode_states(geometry, scene, goals)
-        parts.append(geometry.native_cost(*z).float().cpu().numpy())
-    return np.concatenate(parts)
+    scene, found = bank.scene(), []
+    for part in bank.parts(batch):
+        for begin in range(0, len(part), batch):
+            rows = slice(begin, begin + batch)
+            ends = torch.from_numpy(part.outcomes.states[rows][:, :, -1:]).to(device)
+            goals = torch.from_numpy(part.decisions.goal[rows]).to(device)
+            z = encode_states(geometry, scene, ends), encode_states(geometry, scene, goals)
+            found.append(geometry.native_cost(*z).float().cpu().numpy())
+    return np.concatenate(found)
 
 
 def _same_weights(bank: Bank, geometry: str, name: str) -> None:
-    if read_predictions(bank, name).weights != weights_hash(geometry):
+    if Stored(bank, name).weights != weights_hash(geometry):
         raise DjepaError(
             f"{bank.path / 'evidence' / name} was predicted with other weights than "
             f"'{geometry}'. Name those, or remove the folder and predict again."

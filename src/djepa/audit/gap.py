@@ -6,7 +6,7 @@ Legend: N starts, K candidates, k <= K a shortlist: the k lowest predicted costs
 the smaller candidate ID.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ Floats = npt.NDArray[np.floating[Any]]
 Ids = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
 SHORTLISTS = (63, 32, 16, 8, 4)
+AT_ONCE = 4096  # starts
 
 
 def audit(
@@ -81,19 +82,23 @@ def pair_inversions(
     Costs are sorted once: the cheaper failures of a success are those before the first candidate
     of its cost, and every shortlist is a prefix, so running sums give all of them in O(N K).
     """
+    sizes, found = shortlist_sizes(costs.shape[1], shortlists), []
+    some = (_inverted(costs[at], ids[at], success[at], sizes) for at in _some(len(costs)))
+    inverted, pairs = (np.concatenate(column) for column in zip(*some, strict=True))
+    for k, wrong, of in zip(sizes, inverted.T, pairs.T, strict=True):
+        share = np.divide(wrong, of, out=np.full(len(of), np.nan), where=of > 0)
+        found.append(Inversions(k, int((of > 0).sum()), int(of.sum()), _mean(share), _each(share)))
+    return tuple(found)
+
+
+def _inverted(costs: Floats, ids: Ids, success: Bools, sizes: Sequence[int]) -> tuple[Ids, Ids]:
+    """(n, K) -> (n, S) inverted pairs and all pairs of every shortlist."""
     c, won = _sorted(costs, ids, costs, success)
-    lost = ~won
+    lost, at = ~won, [k - 1 for k in sizes]
     new = np.concatenate([np.ones_like(won[:, :1]), c[:, 1:] != c[:, :-1]], axis=1)
     first = np.maximum.accumulate(np.where(new, np.arange(c.shape[1]), 0), axis=1)
     cheaper = np.take_along_axis(lost.cumsum(1) - lost, first, 1)  # failures below each cost
-    inverted = (cheaper * won).cumsum(1)
-    pairs = won.cumsum(1) * lost.cumsum(1)
-    found = []
-    for k in shortlist_sizes(costs.shape[1], shortlists):
-        of = pairs[:, k - 1]
-        share = np.divide(inverted[:, k - 1], of, out=np.full(len(of), np.nan), where=of > 0)
-        found.append(Inversions(k, int((of > 0).sum()), int(of.sum()), _mean(share), _each(share)))
-    return tuple(found)
+    return (cheaper * won).cumsum(1)[:, at], (won.cumsum(1) * lost.cumsum(1))[:, at]
 
 
 def rank_correlations(
@@ -104,7 +109,7 @@ def rank_correlations(
     found = []
     for k in shortlist_sizes(costs.shape[1], shortlists):
         a, b = predicted[:, :k], truth[:, :k]
-        rho = spearman(a, b)
+        rho = np.concatenate([spearman(a[at], b[at]) for at in _some(len(a))])
         pooled = _mean(spearman(a.reshape(1, -1), b.reshape(1, -1)))
         count = int(np.isfinite(rho).sum())
         found.append(Correlation(k, count, len(rho) - count, _mean(rho), pooled, _each(rho)))
@@ -120,6 +125,11 @@ def _sorted(costs: Floats, ids: Ids, *arrays: npt.NDArray[Any]) -> list[npt.NDAr
     """(N, K) arrays with each start's candidates in order of predicted cost, then of ID."""
     order = np.lexsort((ids, costs), axis=1)
     return [np.take_along_axis(array, order, 1) for array in arrays]
+
+
+def _some(starts: int) -> Iterator[slice]:
+    """Rows of some starts after the other: what is computed on the way stays small."""
+    return (slice(at, at + AT_ONCE) for at in range(0, starts, AT_ONCE))
 
 
 def _mean(values: Floats) -> float | None:

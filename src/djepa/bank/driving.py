@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 import numpy.typing as npt
 
-from djepa.artefacts.folder import Arrays, Folder, encode, load_arrays
+from djepa.artefacts.folder import Arrays, Folder, encode, load_arrays, stacked
 from djepa.artefacts.records import Kind
 from djepa.artefacts.write import Writer
 from djepa.errors import DjepaError
@@ -78,6 +77,7 @@ class TrafficBank:
         record: TrafficRecord = self._folder.about
         self.config, self.hash = record.config, self._folder.hash
         self.manifest = self._folder.manifest.about
+        self.blocks = range(len(self.manifest["blocks"]))
 
     def __len__(self) -> int:
         return sum(block["starts"] for block in self.manifest["blocks"])
@@ -105,8 +105,8 @@ class TrafficBank:
 
     def _read(self, kind: str) -> Arrays:
         names = sorted(n for n in self._folder.manifest.files if n.startswith(f"{kind}/"))
-        shards = [load_arrays(self.path / name, self._folder.read(name)) for name in names]
-        return {name: np.concatenate([one[name] for one in shards]) for name in shards[0]}
+        shards = (load_arrays(self.path / name, self._folder.read(name)) for name in names)
+        return stacked(self.path, shards, len(self))
 
 
 def collect_traffic(

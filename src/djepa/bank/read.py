@@ -1,24 +1,28 @@
 """Read a bank strictly: every shard listed must be there, whole and unchanged.
 
 Decisions, outcomes and provenance come by three separate calls, because they are three separate
-sets of files: code that only decides never opens an outcome.
+sets of files: code that only decides never opens an outcome. A large bank is read in parts.
 """
 
+import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from math import gcd
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from djepa.artefacts.folder import Arrays, Folder
+from djepa.artefacts.folder import Arrays, Folder, stacked
 from djepa.artefacts.records import MANIFEST
 from djepa.bank.schema import BANK, KINDS, BankRecord, decode, shard_name
 from djepa.errors import DjepaError, check_name
 from djepa.tasks.task import PLAIN, Scene
 
 Array = npt.NDArray[Any]
+PART = 1024  # starts of a part, or more where blocks are larger
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +72,30 @@ class Bank:
         record: BankRecord = folder.about
         self.config, self.hash, self.files = record.config, folder.hash, folder.manifest.files
         self.manifest = folder.manifest.about
+        self.blocks = range(len(record.blocks))  # that are read: all, or those of a part
         self._check_files(len(record.blocks))
 
     def __len__(self) -> int:
-        return self.config.starts
+        last = self.config.members(self.blocks[-1])
+        return last.stop - self.config.members(self.blocks[0]).start
+
+    def part(self, blocks: range) -> "Bank":
+        """The same bank, of which only these blocks are read."""
+        part = copy.copy(self)
+        for what in ("decisions", "outcomes", "provenance"):
+            part.__dict__.pop(what, None)
+        part.blocks = blocks
+        return part
+
+    def parts(self, multiple: int = 1) -> Iterator["Bank"]:
+        """All of it, some blocks after the other; starts of a part are a multiple of `multiple`.
+
+        Each is let go of before the next is read, so that memory does not grow with the bank.
+        """
+        least = multiple // gcd(multiple, self.config.block)  # blocks that are such a multiple
+        size = least * -(-PART // (least * self.config.block))
+        for first in range(self.blocks.start, self.blocks.stop, size):
+            yield self.part(range(first, min(first + size, self.blocks.stop)))
 
     @property
     def candidates(self) -> int:
@@ -117,9 +141,9 @@ class Bank:
         return start_id
 
     def _read(self, kind: str) -> Arrays:
-        names = [shard_name(kind, block) for block in range(self.config.blocks)]
-        shards = [decode(self.path / name, kind, self.files[name]) for name in names]
-        return {name: np.concatenate([shard[name] for shard in shards]) for name in shards[0]}
+        names = [shard_name(kind, block) for block in self.blocks]
+        shards = (decode(self.path / name, kind, self.files[name]) for name in names)
+        return stacked(self.path, shards, len(self))
 
     def _check_files(self, blocks: int) -> None:
         """The manifest lists the shards of its configuration; nothing else lies among them."""

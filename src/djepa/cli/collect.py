@@ -147,12 +147,16 @@ class Collect:
     def _summarise(self, bank: "Bank", fresh: int, seconds: float) -> None:
         drops = bank.manifest["drops"]
         dropped = ", ".join(f"{why} {n}" for why, n in drops.items() if n) or "none"
-        success = bank.outcomes.success
-        mixed = (success.any(1) & ~success.all(1)).mean()
+        good, mixed = 0, 0
+        for part in bank.parts():
+            success = part.outcomes.success
+            good += int(success.sum())
+            mixed += int((success.any(1) & ~success.all(1)).sum())
         done = f"{fresh} executed in {seconds:.1f} s" if fresh else "all of them there already"
         console.print(
             f"{len(bank)} starts x {bank.candidates} candidates, {done}\n"
-            f"{success.mean():.1%} of candidates succeed; {mixed:.1%} of starts are mixed: they "
+            f"{good / (len(bank) * bank.candidates):.1%} of candidates succeed; "
+            f"{mixed / len(bank):.1%} of starts are mixed: they "
             "have a success and a failure\n"
             f"drawn {len(bank) + sum(drops.values())}, kept {len(bank)}, dropped: {dropped}\n"
             f"bank: {self.out} (SHA-256 {bank.hash[:12]})"

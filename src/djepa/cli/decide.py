@@ -1,5 +1,7 @@
 """`djepa decide` and `djepa export`: use a fitted alignment."""
 
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,10 +11,7 @@ from tyro.conf import Positional, arg
 from djepa.cli.console import console
 
 if TYPE_CHECKING:
-    from djepa.align.fit import Alignment, Decision
-    from djepa.align.gates import Gate
-    from djepa.bank.read import Bank
-    from djepa.evidence.evidence import Evidence
+    from djepa.interop.record import DecisionRecord
 
 
 @dataclass(frozen=True)
@@ -29,56 +28,36 @@ class Decide:
     """Bank on which the gate was calibrated or certified: warn if this one's evidence differs."""
 
     def run(self) -> int:
-        """Decide and say how often the gate opened."""
+        """Decide, some starts after the other, and say how often the gate opened."""
         from djepa.bank.read import Bank
+        from djepa.interop.decide import decide_bank, load_decider
         from djepa.interop.record import record, write_decisions
 
-        bank = Bank(self.bank)
-        made_by, alignment, gate, evidence, decision = self._decided(bank)
+        bank, decider, counts = Bank(self.bank), load_decider(self.alignment), [0, 0]
+
+        def records() -> "Iterator[DecisionRecord]":
+            for evidence, decision in decide_bank(bank, decider):
+                counts[0] += len(evidence)
+                counts[1] += int(decision.opened.sum())
+                if self.out:
+                    yield from record(evidence, decision, decider.gate)
+
         if self.out:
-            made_from = {"bank": bank.hash, **made_by}
-            write_decisions(self.out, record(evidence, decision, gate), made_from)
+            write_decisions(self.out, records(), {"bank": bank.hash, **decider.hashes})
+        else:
+            deque(records(), maxlen=0)
         if self.calibration:
             from djepa.align.shift import compare_evidence
 
-            known = self._evidence(Bank(self.calibration), alignment)
-            found = compare_evidence(alignment, known, evidence)
+            known, new = (decider.evidence(one) for one in (Bank(self.calibration), bank))
+            found = compare_evidence(decider.alignment, known, new)
             console.print(f"{'warning: ' if found.noticed else ''}{found}")
-        opened = int(decision.opened.sum())
-        composed = "composition" in made_by
+        composed = "composition" in decider.hashes
         passed = (
             "the adapted predictor decided" if composed else "the gate let the aligned choice pass"
         )
-        console.print(f"{len(evidence)} decisions; {passed} on {opened}")
+        console.print(f"{counts[0]} decisions; {passed} on {counts[1]}")
         return 0
-
-    def _decided(
-        self, bank: "Bank"
-    ) -> "tuple[dict[str, str], Alignment, Gate, Evidence, Decision]":
-        """What decides: its hashes, alignment and gate; the evidence it reads; the decisions."""
-        from djepa.align.store import alignment_hash, load_alignment
-        from djepa.artefacts.records import read_bytes, sha256
-        from djepa.evidence.evidence import Evidence
-        from djepa.lift.planner import load_planner
-
-        if self.alignment.is_file():
-            planner = load_planner(self.alignment)
-            evidence = Evidence.from_bank(bank, planner.read, planner.ends)
-            hashes = {"planner": sha256(read_bytes(self.alignment))}
-            if planner.composition is not None:
-                hashes["composition"] = planner.composition.hash
-            return hashes, planner.alignment, planner.gate, evidence, planner.decide(evidence)
-        alignment = load_alignment(self.alignment)
-        evidence = self._evidence(bank, alignment)
-        hashes = {"alignment": alignment_hash(self.alignment)}
-        decision = alignment.decide(evidence)
-        assert alignment.gate is not None  # or it could not decide
-        return hashes, alignment, alignment.gate, evidence, decision
-
-    def _evidence(self, bank: "Bank", alignment: "Alignment") -> "Evidence":
-        from djepa.evidence.evidence import Evidence
-
-        return Evidence.from_bank(bank, alignment.config.geometries, alignment.config.latents)
 
 
 @dataclass(frozen=True)

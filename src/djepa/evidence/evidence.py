@@ -9,18 +9,25 @@ Nothing here has seen an outcome; there is no field in which one could be stored
 Legend: N starts, K candidates, M geometries, D latent (each geometry its own), F token width.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from djepa.artefacts.folder import Arrays, stacked
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError, unknown_name
 from djepa.evidence.ranks import check_pools, check_values, ordinal_ranks
+from djepa.evidence.stored import StoredLatents
+
+if TYPE_CHECKING:
+    from djepa.models.predictions import Stored
+
+RESIDENT = 2**27  # bytes of latents that are kept in memory; more stay in their files
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,29 +87,58 @@ class Evidence:
                 raise unknown_name("geometry", name, given)
         aims = _named("goals", goals)
         known = {name: _goal(name, aims[name], end) for name, end in ends.items() if name in aims}
-        stacked = torch.stack([cost.double() for cost in given.values()], dim=-1)
-        return cls(names, ids, tuple(given), stacked, ends, known)
+        together = torch.stack([cost.double() for cost in given.values()], dim=-1)
+        return cls(names, ids, tuple(given), together, ends, known)
 
     @classmethod
     def from_bank(cls, bank: Bank, names: Sequence[str], dense: Sequence[str]) -> "Evidence":
-        """From predictions stored beside a bank; `dense` names those whose latents are used."""
-        from djepa.models.predictions import read_predictions
+        """From predictions stored beside a bank; `dense` names those whose latents are used.
 
-        stored = {name: read_predictions(bank, name) for name in names}
+        Many latents stay on disk (`StoredLatents`), and those of a start are read when asked for.
+        """
+        from djepa.models.predictions import Stored
+
+        stored = {name: Stored(bank, name) for name in names}
         for name in dense:
-            if stored[name].futures is None:
+            if not stored[name].futures:
                 raise DjepaError(
                     f"{bank.path} holds no futures of '{name}'. "
                     f"Make them: djepa predict {bank.path} --geometry {name} --futures"
                 )
-        found = cls.from_arrays(
-            start_ids=[bytes(row).hex() for row in bank.decisions.identities],
-            candidate_ids=bank.decisions.candidate_ids,
-            costs={name: predictions.cost for name, predictions in stored.items()},
-            latents={name: stored[name].futures for name in dense},
-            goals={name: stored[name].goal for name in dense},
+        parts, large = list[Evidence](), False
+        for part in bank.parts():
+            found = cls._of_part(part, stored, dense)
+            size = sum(end.nbytes for end in found.latents.values()) * len(bank)
+            large = size > RESIDENT * len(part)
+            parts.append(replace(found, latents={}) if large else found)
+        whole = parts[0] if len(parts) == 1 else join(parts)
+        if large:
+            used = {name: stored[name] for name in dense}
+            whole = replace(whole, latents=StoredLatents(used, bank.blocks, bank.config.block))
+        return replace(whole, weights={name: of.weights for name, of in stored.items()})
+
+    @classmethod
+    def _of_part(
+        cls, part: Bank, stored: "Mapping[str, Stored]", dense: Sequence[str]
+    ) -> "Evidence":
+        """Evidence of some blocks, one shard in memory at a time."""
+
+        def kept(name: str, number: int) -> Arrays:
+            arrays = stored[name].block(number)
+            found = {"cost": arrays["cost"], "goal": arrays["goal"]}
+            return {**found, "end": arrays["futures"][:, :, -1]} if name in dense else found
+
+        read = {
+            name: stacked(of.folder, (kept(name, number) for number in part.blocks), len(part))
+            for name, of in stored.items()
+        }
+        return cls.from_arrays(
+            start_ids=[bytes(row).hex() for row in part.decisions.identities],
+            candidate_ids=part.decisions.candidate_ids,
+            costs={name: arrays["cost"] for name, arrays in read.items()},
+            latents={name: read[name]["end"] for name in dense},
+            goals={name: read[name]["goal"] for name in dense},
         )
-        return replace(found, weights={name: of.weights for name, of in stored.items()})
 
     def ranks(self, names: Sequence[str] | None = None) -> Tensor:
         """Ranks r (N, K, M) float64 of these geometries, or of all."""
@@ -122,16 +158,31 @@ class Evidence:
         away = self.latents[name].float() - self.goals[name].float()[:, None]
         return F.layer_norm(away, away.shape[-1:])
 
+    @property
+    def stored(self) -> bool:
+        """Whether latents are still on disk; then take some starts at a time."""
+        return isinstance(self.latents, StoredLatents)
+
+    def split(self, starts: int) -> "Iterator[Evidence]":
+        """So many starts after the other, latents in memory."""
+        for part in torch.arange(len(self), device=self.ids.device).split(starts):
+            yield self.rows(part)
+
     def rows(self, chosen: Any) -> "Evidence":
-        """The evidence of some starts."""
+        """The evidence of some starts, latents in memory."""
         at = torch.as_tensor(chosen, device=self.ids.device)
         at = at.nonzero().flatten() if at.dtype == torch.bool else at.long()
+        ends = self.latents
+        if isinstance(ends, StoredLatents):
+            ends = ends.rows(at)
+        else:
+            ends = {name: end[at] for name, end in ends.items()}
         return Evidence(
             tuple(self.identities[i] for i in at.tolist()),
             self.ids[at],
             self.names,
             self.costs[at],
-            {name: end[at] for name, end in self.latents.items()},
+            ends,
             {name: goal[at] for name, goal in self.goals.items()},
             self.weights,
         )
@@ -149,7 +200,11 @@ class Evidence:
         def take(x: Tensor) -> Tensor:
             return x.gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))
 
-        ends = {name: take(end) for name, end in self.latents.items()}
+        ends = self.latents
+        if isinstance(ends, StoredLatents):
+            ends = ends.columns(positions)
+        else:
+            ends = {name: take(end) for name, end in ends.items()}
         ids = self.ids.gather(1, positions)
         check_pools(ids)
         return replace(self, ids=ids, costs=take(self.costs), latents=ends)

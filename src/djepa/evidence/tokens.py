@@ -49,7 +49,8 @@ def consensus(evidence: Evidence, name: str) -> Tensor:
         raise unknown_name("last latents of", name, evidence.latents)
     exact = "donot_use_mm_for_euclid_dist"  # by a product, small distances are lost in rounding
     found = []
-    for end in evidence.latents[name].float().split(max(1, AT_ONCE // evidence.candidates**2)):
+    for part in evidence.split(max(1, AT_ONCE // evidence.candidates**2)):
+        end = part.latents[name].float()
         near = torch.cdist(end, end, compute_mode=exact).sort(dim=-1).values
         found.append(near[..., 1 : 1 + NEIGHBOURS].mean(-1))
     return torch.cat(found).double()

@@ -8,7 +8,7 @@ Legend: N decisions, K candidates.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -129,9 +129,23 @@ def write_decisions(
     decisions: Iterable[DecisionRecord],
     made_from: Mapping[str, str] | None = None,
 ) -> None:
-    """All of them in one file, or nothing."""
-    value: Any = msgspec.to_builtins(Decisions(tuple(decisions), dict(made_from or {})))
-    write_atomically(Path(path), to_json(value, strict=True).encode())
+    """All of them in one file, or nothing; each is written as it comes, and let go of."""
+    empty = Decisions((), dict(made_from or {}))
+    before, _, after = _text(empty).partition("[]")
+
+    def parts() -> Iterator[bytes]:
+        yield f"{before}[".encode()
+        between, end = "\n  ", ""
+        for one in decisions:
+            yield (between + _text(one).rstrip().replace("\n", "\n  ")).encode()
+            between, end = ",\n  ", "\n "
+        yield f"{end}]{after}".encode()
+
+    write_atomically(Path(path), parts())
+
+
+def _text(value: Decisions | DecisionRecord) -> str:
+    return to_json(msgspec.to_builtins(value), strict=True)
 
 
 def read_decisions(path: Path | str) -> Decisions:

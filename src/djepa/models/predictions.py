@@ -8,21 +8,24 @@
 Costs are computed from unrounded latents; only what is stored is rounded. Futures wider than WIDE
 numbers are not stored unless asked for: 1,000 starts of a patch geometry would take 4 GB. A
 `summary` of their ends and goals may stand for them, as futures of one step.
+
+Of a large bank, `Stored` reads a block at a time, and single starts from the mapped shards.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+import safetensors
 
-from djepa.artefacts.folder import Arrays, Folder, encode, load_arrays
+from djepa.artefacts.folder import Arrays, Folder, encode, load_arrays, stacked
 from djepa.artefacts.records import MANIFEST, Kind
 from djepa.artefacts.write import Writer
 from djepa.bank.driving import TrafficBank
-from djepa.bank.read import Bank
+from djepa.bank.read import Bank, Decisions
 from djepa.errors import DjepaError
 from djepa.models.predict import predict
 from djepa.models.protocol import Geometry
@@ -86,7 +89,9 @@ def predict_bank(
     of = EvidenceRecord(geometry.name, bank.config.world, look, stored)
 
     def made(rows: slice) -> Arrays:
-        return _shard(bank, geometry, scene, rows, device, stored)
+        number = rows.start // bank.config.block  # of the block, which alone is read
+        known = bank.part(range(number, number + 1)).decisions
+        return _shard(known, geometry, scene, device, stored)
 
     return write_evidence(bank, of, weights, made, report)
 
@@ -106,7 +111,7 @@ def write_evidence(
     with writer.opened():
         for number, block in enumerate(bank.manifest["blocks"]):
             rows = slice(first, first + block["starts"])
-            if (shard := f"block-{number:06d}.safetensors") not in writer.files:
+            if (shard := shard_of(number)) not in writer.files:
                 writer.write({shard: encode(made(rows))})
             first = rows.stop
             report(number + 1, total)
@@ -119,41 +124,72 @@ def evidence_name(geometry: str, look: str = PLAIN) -> str:
     return geometry if look == PLAIN else f"{geometry}@{look}"
 
 
+class Stored:
+    """The evidence of one geometry on disk, checked against the bank; a block is read when asked."""
+
+    def __init__(self, bank: Bank | TrafficBank, name: str) -> None:
+        self.bank, self.folder = bank, bank.path / "evidence" / name
+        if not (self.folder / MANIFEST).exists():
+            raise DjepaError(
+                f"{bank.path} has no evidence of '{name}'. "
+                f"Make it: djepa predict {bank.path} --geometry {name}"
+            )
+        self._files = Folder(self.folder, EVIDENCE)
+        self._files.belongs("bank", bank.hash)
+        of: EvidenceRecord = self._files.about
+        if (evidence_name(of.geometry, of.look), of.world) != (name, bank.config.world):
+            raise DjepaError(
+                f"{self.folder} holds evidence of '{of.geometry}' in look '{of.look}' of the world "
+                f"'{of.world}'. It was moved here; remove it and predict again."
+            )
+        if sorted(self._files.manifest.files) != [
+            shard_of(number) for number in range(len(bank.manifest["blocks"]))
+        ]:
+            raise DjepaError(f"{self.folder} is damaged: it does not have the bank's blocks.")
+        self.weights = self._files.manifest.made_from["weights"]
+        self.futures = of.futures != "false"  # whether they are stored
+
+    def block(self, number: int) -> Arrays:
+        """Arrays of one block, as they were written; one row per start, one number per candidate."""
+        shard, K = shard_of(number), self.bank.candidates
+        arrays = load_arrays(self.folder / shard, self._files.read(shard))
+        N = self.bank.manifest["blocks"][number]["starts"]
+        whole = arrays.keys() >= {"cost", "goal"} and all(
+            len(array) == N and (name == "goal" or array.shape[1] == K)
+            for name, array in arrays.items()
+        )
+        if not whole:
+            raise DjepaError(
+                f"{self.folder} is damaged: a block is not of {N} starts, {K} candidates."
+            )
+        return arrays
+
+    def ends(self, number: int, rows: Sequence[int]) -> npt.NDArray[np.float16]:
+        """(n, K, D) last latents of some starts of a block, from the mapped file.
+
+        Its hash is not computed anew: `block` has done that when the costs were read.
+        """
+        path = self._files.local(shard_of(number))
+        with safetensors.safe_open(path, framework="np") as file:
+            futures = file.get_slice("futures")
+            return np.stack([futures[row : row + 1, :, -1][0] for row in rows])
+
+
 def read_predictions(bank: Bank | TrafficBank, name: str) -> Predictions:
-    """The evidence of one geometry, checked against the bank and against its own hashes."""
-    folder = bank.path / "evidence" / name
-    if not (folder / MANIFEST).exists():
-        raise DjepaError(
-            f"{bank.path} has no evidence of '{name}'. "
-            f"Make it: djepa predict {bank.path} --geometry {name}"
-        )
-    stored = Folder(folder, EVIDENCE)
-    stored.belongs("bank", bank.hash)
-    of: EvidenceRecord = stored.about
-    if (evidence_name(of.geometry, of.look), of.world) != (name, bank.config.world):
-        raise DjepaError(
-            f"{folder} holds evidence of '{of.geometry}' in look '{of.look}' of the world "
-            f"'{of.world}'. It was moved here; remove it and predict again."
-        )
-    shards = [
-        load_arrays(folder / shard, stored.read(shard)) for shard in sorted(stored.manifest.files)
-    ]
-    _check(folder, bank, shards)
-    arrays = {name: np.concatenate([part[name] for part in shards]) for name in shards[0]}
+    """All evidence of one geometry, checked against the bank and against its own hashes."""
+    stored = Stored(bank, name)
+    arrays = stacked(stored.folder, map(stored.block, bank.blocks), len(bank))
     parts = {n.removeprefix(PART): a for n, a in arrays.items() if n.startswith(PART)}
-    return Predictions(
-        arrays["cost"],
-        arrays["goal"],
-        arrays.get("futures"),
-        stored.manifest.made_from["weights"],
-        parts,
-    )
+    return Predictions(arrays["cost"], arrays["goal"], arrays.get("futures"), stored.weights, parts)
 
 
-def _shard(
-    bank: Bank, geometry: Geometry, scene: Scene, rows: slice, device: str, stored: str
-) -> Arrays:
-    p = predict(geometry, scene, bank.decisions, rows, device)
+def shard_of(block: int) -> str:
+    """File of a block."""
+    return f"block-{block:06d}.safetensors"
+
+
+def _shard(known: Decisions, geometry: Geometry, scene: Scene, device: str, stored: str) -> Arrays:
+    p = predict(geometry, scene, known, device=device)
     short = getattr(geometry, "summary", None)
     ends, goal = p.futures, p.goal
     if stored == "summary" and short is not None:
@@ -168,15 +204,3 @@ def _shard(
     for name, part in ({} if of is None else of(p.futures, p.goal)).items():
         arrays[PART + name] = part.cpu().numpy().astype(np.float32)
     return arrays
-
-
-def _check(folder: Path, bank: Bank | TrafficBank, shards: list[Arrays]) -> None:
-    """Every block has the same arrays, one row per start and one number per candidate."""
-    for shard, block in zip(shards, bank.manifest["blocks"], strict=True):
-        names, N, K = set(shards[0]), block["starts"], bank.candidates
-        whole = shard.keys() == names >= {"cost", "goal"} and all(
-            len(array) == N and (name == "goal" or array.shape[1] == K)
-            for name, array in shard.items()
-        )
-        if not whole:
-            raise DjepaError(f"{folder} is damaged: a block is not of {N} starts, {K} candidates.")
