@@ -70,16 +70,22 @@ def _fit(
     for k in range(FOLDS):
         rest = fold != k
         if rest.any() and not rest.all():
-            held_out += judge(likeliest(inputs[rest], success[rest], observed[rest]), ~rest)
+            held_out += judge(likeliest(inputs, success, observed, rest), ~rest)
     weights = likeliest(inputs, success, observed)
     return LogMixture(names, density, weights, judge(weights, fold >= 0), held_out, ranked)
 
 
-def likeliest(inputs: Tensor, success: Tensor, observed: Tensor) -> tuple[float, ...]:
-    """(N, K, M) inputs and outcomes -> M weights, by a descent in float64."""
+def likeliest(
+    inputs: Tensor, success: Tensor, observed: Tensor, among: Tensor | None = None
+) -> tuple[float, ...]:
+    """(N, K, M) inputs and outcomes -> M weights, by a descent in float64.
+
+    `among`: (N,) bool, starts that count; all by default.
+    """
     good = success.double() * observed
     worst = good.masked_fill(~observed, torch.inf).amin(1)
-    mixed = ((good.amax(1) > 0) & (worst < good.amax(1))).nonzero().flatten()
+    counts = (good.amax(1) > 0) & (worst < good.amax(1))
+    mixed = (counts if among is None else counts & among).nonzero().flatten()
     if not len(mixed):
         return (1.0,) * inputs.shape[-1]
 

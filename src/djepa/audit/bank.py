@@ -39,8 +39,8 @@ def audit_bank(bank: Bank, geometry: str, device: str = "cpu", realised: bool = 
     if model:
         _same_weights(bank, geometry, name)
         truth = realised_costs(model, bank, device)
-    arrays = (evidence.cost(name), evidence.ids, shown.success)
-    return audit_costs(name, *(x.numpy() for x in arrays), truth)
+    cost, ids, success = (x.numpy() for x in (evidence.cost(name), evidence.ids, shown.success))
+    return audit_costs(name, cost, ids, success, truth)
 
 
 def report_bank(

@@ -6,7 +6,7 @@ sets of files: code that only decides never opens an outcome. A large bank is re
 
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from math import gcd
 from pathlib import Path
@@ -81,10 +81,12 @@ class Bank:
 
     def part(self, blocks: range) -> "Bank":
         """The same bank, of which only these blocks are read."""
-        part = copy.copy(self)
-        for what in ("decisions", "outcomes", "provenance"):
-            part.__dict__.pop(what, None)
+        part, first = copy.copy(self), self.config.members(self.blocks[0]).start
         part.blocks = blocks
+        begin = self.config.members(blocks[0]).start - first
+        for what in ("decisions", "outcomes", "provenance"):
+            if what in self.__dict__:  # in memory already: the part is a view of it
+                part.__dict__[what] = _rows(self.__dict__[what], slice(begin, begin + len(part)))
         return part
 
     def parts(self, multiple: int = 1) -> Iterator["Bank"]:
@@ -94,6 +96,9 @@ class Bank:
         """
         least = multiple // gcd(multiple, self.config.block)  # blocks that are such a multiple
         size = least * -(-PART // (least * self.config.block))
+        if size >= len(self.blocks):
+            yield self
+            return
         for first in range(self.blocks.start, self.blocks.stop, size):
             yield self.part(range(first, min(first + size, self.blocks.stop)))
 
@@ -156,3 +161,9 @@ class Bank:
             for file in sorted((self.path / kind).iterdir()):
                 if f"{kind}/{file.name}" not in named:
                     raise DjepaError(f"{file} does not belong to this bank. Move it away.")
+
+
+def _rows(whole: Any, rows: slice) -> Any:
+    """Some starts of decisions, outcomes or provenance."""
+    arrays = {of.name: getattr(whole, of.name) for of in fields(whole)}
+    return replace(whole, **{n: array[rows] for n, array in arrays.items() if array is not None})

@@ -125,7 +125,7 @@ def evidence_name(geometry: str, look: str = PLAIN) -> str:
 
 
 class Stored:
-    """The evidence of one geometry on disk, checked against the bank; a block is read when asked."""
+    """The evidence of one geometry on disk, checked against the bank; read block by block."""
 
     def __init__(self, bank: Bank | TrafficBank, name: str) -> None:
         self.bank, self.folder = bank, bank.path / "evidence" / name
@@ -150,7 +150,7 @@ class Stored:
         self.futures = of.futures != "false"  # whether they are stored
 
     def block(self, number: int) -> Arrays:
-        """Arrays of one block, as they were written; one row per start, one number per candidate."""
+        """Arrays of one block, as they were written: a row per start, a number per candidate."""
         shard, K = shard_of(number), self.bank.candidates
         arrays = load_arrays(self.folder / shard, self._files.read(shard))
         N = self.bank.manifest["blocks"][number]["starts"]
