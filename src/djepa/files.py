@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from djepa.artefacts.store import remote
 from djepa.errors import DjepaError
 
 TEMPORARY = ".part"
@@ -23,6 +24,9 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
 
     `data` may come in parts, which are made as they are written.
     """
+    if far := remote(path):
+        far.write(data)
+        return
     part = path.with_name(path.name + TEMPORARY)
     with naming(path):
         try:

@@ -6,6 +6,7 @@ from pathlib import Path
 from djepa.align.fit import AlignConfig, Alignment, Given
 from djepa.align.presets import FOR_EVIDENCE
 from djepa.align.store import load_alignment
+from djepa.artefacts.store import locate
 from djepa.errors import DjepaError, unknown_name
 from djepa.evidence.evidence import Evidence
 
@@ -34,4 +35,4 @@ def fit(
 
 def load(folder: str | Path) -> Alignment:
     """What `alignment.save(folder)` or `djepa fit` wrote, ready to decide."""
-    return load_alignment(Path(folder))
+    return load_alignment(locate(folder))

@@ -23,6 +23,7 @@ from djepa.align.objectives import TASK_LOCAL, RelationalLoss
 from djepa.align.operator import OperatorConfig, RelationalOperator
 from djepa.align.outcomes import Outcomes
 from djepa.align.risk import Guarantee, risk_controlled
+from djepa.artefacts.store import locate
 from djepa.errors import DjepaError, unknown_name
 from djepa.evidence.evidence import Evidence, clusters, disjoint, same_weights
 from djepa.evidence.fusion import Fusion, fuse
@@ -302,7 +303,7 @@ class Alignment:
         """Write a calibrated alignment, for `djepa.load`; the card says what it was made of."""
         from djepa.align.store import save_alignment
 
-        save_alignment(self, Path(folder), dict(card or {}))
+        save_alignment(self, locate(folder), dict(card or {}))
 
     def fresh(self, inputs: int) -> RelationalOperator:
         """An untrained operator that reads tokens of so many numbers."""

@@ -19,6 +19,7 @@ from djepa.artefacts.records import (
     sha256,
     typed,
 )
+from djepa.artefacts.store import locate, remote
 from djepa.errors import DjepaError
 
 if TYPE_CHECKING:
@@ -33,11 +34,16 @@ class Folder:
     """A finished artefact, its manifest checked; files are verified as they are read."""
 
     def __init__(self, path: Path | str, kind: Kind) -> None:
-        self.path, self.kind = Path(path), kind
+        self.path, self.kind = locate(path), kind
         self.manifest, self.hash = read_manifest(self.path, kind)
         self.about: Any = typed(self.path / MANIFEST, self.manifest.about, kind.about)
+        there = far.sizes() if (far := remote(self.path)) else None
         for name in self.manifest.files:
-            check_there(self.path / name, self.manifest.sizes.get(name), kind)
+            size = self.manifest.sizes.get(name)
+            if there is None:
+                check_there(self.path / name, size, kind)
+            else:
+                check_size(self.path / name, there.get(name), size, kind)
 
     def read(self, name: str) -> bytes:
         """One listed file, whole and as it was written."""
@@ -47,7 +53,8 @@ class Folder:
 
     def local(self, name: str) -> Path:
         """A listed file on this machine, to be mapped."""
-        return self.path / name
+        path = self.path / name
+        return far.local() if (far := remote(path)) else path
 
     def json(self, name: str, kind: type[T]) -> T:
         """A listed JSON file as a record of that type."""
@@ -78,9 +85,14 @@ class Folder:
 
 def check_there(path: Path, size: int | None, kind: Kind) -> None:
     """Refuse a file that is missing or of another size."""
-    if not path.is_file():
+    check_size(path, path.stat().st_size if path.is_file() else None, size, kind)
+
+
+def check_size(path: Path, found: int | None, size: int | None, kind: Kind) -> None:
+    """Refuse what is not there, or not as large as it was written."""
+    if found is None:
         raise DjepaError(f"{path} is missing, though it was finished. {kind.again}")
-    if size is not None and (found := path.stat().st_size) != size:
+    if size is not None and found != size:
         raise DjepaError(
             f"{path} is cut short or altered: {found} bytes, {size} were written. {kind.again}"
         )

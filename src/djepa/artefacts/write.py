@@ -14,9 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-import msgspec
-
-from djepa.artefacts.folder import Folder, read_checked
+from djepa.artefacts.folder import Folder, check_size, read_checked
+from djepa.artefacts.journal import Piece, append, pieces_of
 from djepa.artefacts.records import (
     BEGUN,
     JOURNAL,
@@ -30,16 +29,9 @@ from djepa.artefacts.records import (
     read_manifest,
     sha256,
 )
+from djepa.artefacts.store import locate, remote
 from djepa.errors import DjepaError
-from djepa.files import TEMPORARY, flush_folder, naming, write_atomically
-
-
-class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of the journal: files that were finished together."""
-
-    files: dict[str, str]
-    sizes: dict[str, int]
-    note: dict[str, Any] = {}
+from djepa.files import TEMPORARY, naming, write_atomically
 
 
 class Writer:
@@ -54,7 +46,7 @@ class Writer:
         alone: bool = True,
     ) -> None:
         """`alone`: whether the folder may hold nothing else; otherwise nothing is overwritten."""
-        self.path, self.kind, self.alone = Path(path), kind, alone
+        self.path, self.kind, self.alone = locate(path), kind, alone
         self.about, self.made_from = dict(about or {}), dict(made_from or {})
         self.pieces: list[Piece] = []
         self.complete = False
@@ -101,8 +93,7 @@ class Writer:
         hashes = {name: sha256(data) for name, data in files.items()}
         sizes = {name: len(data) for name, data in files.items()}
         piece = Piece(hashes, sizes, dict(note or {}))
-        line = json.dumps(msgspec.to_builtins(piece), sort_keys=True, allow_nan=False)
-        _append(self.path / JOURNAL, f"{sha256(line.encode())} {line}\n")
+        append(self.path / JOURNAL, piece, len(self.pieces))
         self.pieces.append(piece)
         return piece
 
@@ -139,16 +130,23 @@ class Writer:
             self._compare({**of, "about": {name: there.about.get(name) for name in self.about}})
             self.pieces = [_finished(self.path, self.kind)]
             return
-        journal = self.path / JOURNAL
-        if (self.path / BEGUN).exists() and journal.exists() and journal.stat().st_size > 0:
+        self.pieces = list(pieces_of(self.path / JOURNAL))
+        if self.pieces and (self.path / BEGUN).exists():
             theirs = decode(self.path / BEGUN, read_bytes(self.path / BEGUN), dict[str, Any])
             self._compare(theirs)
         write_atomically(self.path / BEGUN, encode_json(self.path / BEGUN, self._head()))
-        self.pieces = list(_read_journal(journal))
-        for piece in self.pieces:  # what was finished must be as it was written
-            for name, expected in piece.files.items():
-                read_checked(self.path / name, expected, piece.sizes.get(name), self.kind)
+        self._check_finished()
         self._sweep()
+
+    def _check_finished(self) -> None:
+        """What was finished must be as it was written; in a store that keeps it, as large."""
+        there = far.sizes() if (far := remote(self.path)) else None
+        for piece in self.pieces:
+            for name, expected in piece.files.items():
+                if there is None:
+                    read_checked(self.path / name, expected, piece.sizes.get(name), self.kind)
+                else:
+                    check_size(self.path / name, there.get(name), piece.sizes[name], self.kind)
 
     def _sweep(self) -> None:
         """Remove shards of our own that were written but never entered in the journal."""
@@ -212,7 +210,10 @@ def save(
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """A folder for ourselves; a clear error if another process has it."""
+    """A folder for ourselves; a clear error if another process has it. Stores have no locks."""
+    if remote(folder):
+        yield
+        return
     lock = _lock(folder / LOCK)
     try:
         yield
@@ -242,7 +243,9 @@ def _lock(path: Path) -> IO[str]:
 def _finished(path: Path, kind: Kind) -> Piece:
     """All of a finished folder, every file verified."""
     folder = Folder(path, kind)
-    sizes = {name: len(folder.read(name)) for name in folder.manifest.files}
+    sizes = folder.manifest.sizes
+    if not (remote(path) and sizes):
+        sizes = {name: len(folder.read(name)) for name in folder.manifest.files}
     return Piece(folder.manifest.files, sizes, folder.manifest.about)
 
 
@@ -255,24 +258,3 @@ def _flat(head: Mapping[str, Any]) -> dict[str, Any]:
         else:
             found[name] = value
     return found
-
-
-def _append(journal: Path, line: str) -> None:
-    with naming(journal), journal.open("a") as file:
-        file.write(line)
-        file.flush()
-        os.fsync(file.fileno())
-        flush_folder(journal.parent)
-
-
-def _read_journal(path: Path) -> Iterator[Piece]:
-    lines = read_bytes(path).splitlines(keepends=True) if path.exists() else []
-    if lines and not lines[-1].endswith(b"\n"):
-        # A line cut short can only be the last: its piece was in flight and is done again.
-        lines.pop()
-        write_atomically(path, b"".join(lines))
-    for i, line in enumerate(lines, 1):
-        expected, _, text = line.rstrip(b"\n").partition(b" ")
-        if sha256(text).encode() != expected:
-            raise DjepaError(f"{path} is damaged in line {i}. Choose another --out.")
-        yield decode(path, text, Piece)

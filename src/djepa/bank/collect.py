@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from djepa.artefacts.store import locate
 from djepa.bank.read import Bank
 from djepa.bank.write import BankWriter
 from djepa.errors import DjepaError, check_name
@@ -42,7 +43,7 @@ def collect(
             f"This proposer is for the profile '{proposer.name}', not for '{config.profile}'."
         )
     source = dict(proposer.settings) if proposer else None
-    with BankWriter(Path(path), config, versions(config.world), source).opened() as writer:
+    with BankWriter(locate(path), config, versions(config.world), source).opened() as writer:
         missing = writer.missing()
         done = config.starts - sum(len(config.members(number)) for number in missing)
         report(done, config.starts)

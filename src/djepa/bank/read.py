@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from djepa.artefacts.folder import Arrays, Folder, stacked
 from djepa.artefacts.records import MANIFEST
+from djepa.artefacts.store import locate
 from djepa.bank.schema import BANK, KINDS, BankRecord, decode, shard_name
 from djepa.errors import DjepaError, check_name
 from djepa.tasks.task import PLAIN, Scene
@@ -67,7 +68,7 @@ class Bank:
     """A finished bank."""
 
     def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
+        self.path = locate(path)
         folder = Folder(path, BANK)
         record: BankRecord = folder.about
         self.config, self.hash, self.files = record.config, folder.hash, folder.manifest.files

@@ -3,13 +3,16 @@
 import difflib
 import sys
 from collections.abc import Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import reduce
 from operator import or_
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 from tyro.conf import OmitArgPrefixes, subcommand
 
+from djepa.artefacts.store import locate
 from djepa.cli.audit import Audit
 from djepa.cli.bench import Bench
 from djepa.cli.check import Check
@@ -104,6 +107,7 @@ def _run(given: list[str]) -> int:
         config=(OmitArgPrefixes,),
     )
     try:
+        command = _located(command)
         _check_device(_device(command))
         return int(command.run() or 0)
     except DjepaError as error:
@@ -115,6 +119,20 @@ def _run(given: list[str]) -> int:
         errors.print(f"interrupted{f': {kept}' if kept else ''}")
         return 130
     return 1
+
+
+def _located(command: Any) -> Any:
+    """The command with every path that is a URL turned into what stands for it."""
+    found: dict[str, Any] = {}
+    for one in fields(command):
+        value = getattr(command, one.name)
+        if isinstance(value, Path):
+            found[one.name] = locate(value)
+        elif is_dataclass(value):
+            found[one.name] = _located(value)
+        elif isinstance(value, tuple) and any(isinstance(part, Path) for part in value):
+            found[one.name] = tuple(locate(part) for part in value)
+    return replace(command, **found)
 
 
 def _device(command: Any) -> str:

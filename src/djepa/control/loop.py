@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from djepa.artefacts.folder import Arrays, encode
 from djepa.artefacts.records import Kind
+from djepa.artefacts.store import locate
 from djepa.artefacts.write import Writer
 from djepa.control.episodes import Episode, EpisodeConfig, draw_episodes, is_frozen, list_hash
 from djepa.control.planners import RANDOM, Decision, Planner, PlannerConfig
@@ -82,7 +83,7 @@ def control(
         if writer.complete:
             report(config.episodes, config.episodes)
             writer.tidy()
-            return Path(path)
+            return locate(path)
         report(sum(map(len, done.values())), config.episodes)
         items = ((b, Work(config, planner, b, here)) for b in range(count) if b not in done)
         shared = planner.device == "cpu" or getattr(engine, "workers", 0) > 1
@@ -95,7 +96,7 @@ def control(
         names = [name for block in range(count) for name in done[block]]
         frozen = is_frozen(config, names)
         writer.finish({**about, "names": names, "list_hash": list_hash(names), "frozen": frozen})
-    return Path(path)
+    return locate(path)
 
 
 def run_block(work: Work) -> tuple[list[str], Arrays]:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from djepa.align.fit import Alignment, Decision
 from djepa.align.store import alignment_hash, load_alignment
+from djepa.artefacts.store import locate
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.logs import LogMixture
@@ -52,7 +53,7 @@ class Parts:
         weights = {geometry_name(place): (place, weights_hash(place))}
         if folder is None:
             return cls(weights, None, device)
-        known = load_alignment(Path(folder))
+        known = load_alignment(locate(folder))
         for name in known.config.geometries:
             if name not in weights:
                 weights[name] = _matching(name, known.weights.get(name, ""), world)
@@ -63,7 +64,7 @@ class Parts:
                     f"({known.weights[name][:12]}, not {of[:12]}). Fit again, or give --geometry "
                     "those."
                 )
-        return cls(weights, (folder, alignment_hash(Path(folder))), device)
+        return cls(weights, (folder, alignment_hash(locate(folder))), device)
 
     @property
     def searched(self) -> str:
@@ -189,9 +190,9 @@ def _latent(where: str, of: str, scene: Scene, state: bytes) -> Tensor:
 @lru_cache(maxsize=8)
 def _alignment(folder: str, of: str, device: str) -> Alignment:
     """An alignment, once per process; refused if it is not that of the driver."""
-    if alignment_hash(Path(folder)) != of:
+    if alignment_hash(locate(folder)) != of:
         raise DjepaError(f"The alignment {folder} of this worker is not that of the driver.")
-    found = load_alignment(Path(folder))
+    found = load_alignment(locate(folder))
     if found.operator is not None:
         found.operator.to(device)
     return found

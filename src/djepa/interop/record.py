@@ -17,6 +17,7 @@ import msgspec
 from djepa.align.fit import Decision
 from djepa.align.gates import Gate
 from djepa.artefacts.records import LARGEST, decode, read_bytes
+from djepa.artefacts.store import locate
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import best
@@ -141,7 +142,7 @@ def write_decisions(
             between, end = ",\n  ", "\n "
         yield f"{end}]{after}".encode()
 
-    write_atomically(Path(path), parts())
+    write_atomically(locate(path), parts())
 
 
 def _text(value: Decisions | DecisionRecord) -> str:
@@ -150,7 +151,7 @@ def _text(value: Decisions | DecisionRecord) -> str:
 
 def read_decisions(path: Path | str) -> Decisions:
     """A file of decisions, strictly: an unknown field or a contradiction is an error."""
-    path = Path(path)
+    path = locate(path)
     found = decode(path, read_bytes(path, LARGEST), Decisions)
     if len({one.start for one in found.decisions}) < len(found.decisions):
         raise DjepaError(f"{path}: a start stands twice.")

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from djepa.artefacts.folder import Folder, load_tensors
 from djepa.artefacts.records import MANIFEST, Kind, encode_json, read_manifest, sha256, typed
+from djepa.artefacts.store import locate
 from djepa.artefacts.write import save as save_folder
 from djepa.errors import DjepaError, unknown_name
 from djepa.files import to_json
@@ -174,10 +175,10 @@ def shipped() -> list[str]:
 
 def find_weights(where: str | Path) -> Path:
     """A folder as given, one that goes by name, or a Hugging Face repository."""
-    for folder in (Path(where), *(place / str(where) for place in places())):
+    for folder in (locate(where), *(place / str(where) for place in places())):
         if (folder / MANIFEST).exists():
             return folder
-    if Path(where).is_dir():
+    if locate(where).is_dir():
         raise DjepaError(f"{where} holds no finished weights: it has no {MANIFEST}.")
     if re.fullmatch(r"[\w.-]+/[\w.-]+", str(where)):
         return _from_hub(str(where))

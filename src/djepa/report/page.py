@@ -16,6 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from djepa.artefacts.store import locate
 from djepa.errors import DjepaError
 from djepa.files import naming, write_atomically
 from djepa.report.tables import Table, numeric
@@ -69,7 +70,7 @@ class Page:
 
 def write_page(path: Path | str, page: Page) -> Path:
     """Write the page as one file and return where it is."""
-    target = Path(path)
+    target = locate(path)
     text = _document(page)
     with naming(target.parent):
         target.parent.mkdir(parents=True, exist_ok=True)

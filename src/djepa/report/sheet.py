@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from djepa.artefacts.store import locate
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.files import write_atomically
@@ -234,7 +235,7 @@ def show(
 ) -> list[Path]:
     """Write `start-<id>.png`, the contact sheet, and `start-<id>.gif` into the folder `out`."""
     sheet, frames = contact_sheet(bank, start_id), animation(bank, start_id, candidates)
-    picture, film = (Path(out) / f"start-{start_id}{suffix}" for suffix in (".png", ".gif"))
+    picture, film = (locate(out) / f"start-{start_id}{suffix}" for suffix in (".png", ".gif"))
     save_sheet(picture, sheet)
     save_animation(film, frames)
     return [picture, film]

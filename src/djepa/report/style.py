@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from djepa.artefacts.store import locate
 from djepa.errors import DjepaError, MissingExtraError
 from djepa.evaluate.paired import bootstrap
 from djepa.files import naming, write_atomically
@@ -92,7 +93,7 @@ def save(
     figure: Any, stem: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]
 ) -> list[Path]:
     """Write stem.png, stem.svg and the numbers as stem.csv; no date and no version in them."""
-    stem = Path(stem)
+    stem = locate(stem)
     with naming(stem):
         stem.parent.mkdir(parents=True, exist_ok=True)
     silent = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}

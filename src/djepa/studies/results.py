@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors.numpy import load_file
 
 from djepa.align.registry import label, ordered
+from djepa.artefacts.store import locate
 from djepa.errors import DjepaError
 from djepa.evaluate import paper
 from djepa.evaluate.paper import Figure
@@ -117,7 +118,7 @@ def load_results(folder: Path | str) -> Results:
     """The results in a folder, by what its study.json says it is."""
     from djepa.studies.index import get_design
 
-    return Results(Path(folder), get_design(str(_about(Path(folder)).get("study"))))
+    return Results(locate(folder), get_design(str(_about(locate(folder)).get("study"))))
 
 
 def make_tables(results: Results) -> list[Table]:

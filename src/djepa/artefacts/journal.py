@@ -1,0 +1,60 @@
+"""The journal of a folder that is being written: one checked line per finished piece of work.
+
+On this machine it is a file to which lines are appended. An object store appends nothing: there
+every line is a file of its own below the journal's name.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from djepa.artefacts.records import decode, read_bytes, sha256
+from djepa.artefacts.store import remote
+from djepa.errors import DjepaError
+from djepa.files import flush_folder, naming, write_atomically
+
+
+class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line of the journal: files that were finished together."""
+
+    files: dict[str, str]
+    sizes: dict[str, int]
+    note: dict[str, Any] = {}
+
+
+def append(journal: Path, piece: Piece, number: int) -> None:
+    """Enter a piece, the `number`-th."""
+    line = json.dumps(msgspec.to_builtins(piece), sort_keys=True, allow_nan=False)
+    of = sha256(line.encode())
+    if far := remote(journal):
+        (far / f"{number:08d}-{of[:12]}").write(f"{of} {line}\n".encode())
+        return
+    with naming(journal), journal.open("a") as file:
+        file.write(f"{of} {line}\n")
+        file.flush()
+        os.fsync(file.fileno())
+        flush_folder(journal.parent)
+
+
+def pieces_of(journal: Path) -> Iterator[Piece]:
+    """All that was entered."""
+    for i, line in enumerate(_lines(journal), 1):
+        expected, _, text = line.rstrip(b"\n").partition(b" ")
+        if sha256(text).encode() != expected:
+            raise DjepaError(f"{journal} is damaged in line {i}. Choose another --out.")
+        yield decode(journal, text, Piece)
+
+
+def _lines(path: Path) -> list[bytes]:
+    if far := remote(path):
+        return [(far / name).read_bytes() for name in sorted(far.sizes())]
+    lines = read_bytes(path).splitlines(keepends=True) if path.exists() else []
+    if lines and not lines[-1].endswith(b"\n"):
+        # A line cut short can only be the last: its piece was in flight and is done again.
+        lines.pop()
+        write_atomically(path, b"".join(lines))
+    return lines

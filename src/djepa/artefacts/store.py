@@ -1,0 +1,229 @@
+"""Where a folder lies: a path on this machine, or a URL of an object store (extra `remote`).
+
+`locate` turns either into something that has those methods of a `Path` that this package uses. What
+is put into a store is there whole or not at all, and is never renamed. Nothing is appended and
+nothing is locked there: two runs of the same command write the same bytes.
+"""
+
+import atexit
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cached_property, lru_cache
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from typing import Any, cast
+
+from djepa.errors import DjepaError, MissingExtraError
+
+URL = re.compile(r"([a-z][a-z0-9]+):/+(.*)")  # a Path has one of the slashes removed
+OBJECTS = ("s3", "gs", "abfs")  # protocols that obstore speaks; fsspec has the others itself
+PATIENCE = {"timeout": "60s", "connect_timeout": "5s"}
+RETRIES = {"max_retries": 5}
+
+
+def locate(of: "Path | str") -> Path:
+    """A path, or what stands for one where `of` is a URL such as s3://bucket/bank."""
+    if far := remote(of):
+        return cast(Path, far)
+    found = URL.fullmatch(str(of))
+    return cast(Path, Remote(f"{found[1]}://{found[2].strip('/')}")) if found else Path(of)
+
+
+def remote(path: object) -> "Remote | None":
+    """What lies in a store; nothing if it lies on this machine."""
+    return path if isinstance(path, Remote) else None
+
+
+class Remote:
+    """What lies at a URL. Of `Path` it has the methods that are used of folders and files."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    @cached_property
+    def _at(self) -> tuple[Any, str]:
+        """The file system and the name in it."""
+        protocol, _, name = self.url.partition("://")
+        with self._asked():
+            return _system(protocol), name
+
+    def __getstate__(self) -> dict[str, str]:
+        return {"url": self.url}
+
+    def __truediv__(self, name: object) -> "Remote":
+        return Remote(f"{self.url}/{name}")
+
+    def __str__(self) -> str:
+        return self.url
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Remote) and self.url == other.url
+
+    def __lt__(self, other: "Remote") -> bool:
+        return self.url < other.url
+
+    def __hash__(self) -> int:
+        return hash(self.url)
+
+    @property
+    def name(self) -> str:
+        """The last part."""
+        return self.url.rpartition("/")[2]
+
+    @property
+    def suffix(self) -> str:
+        """Such as .json."""
+        return PurePosixPath(self.name).suffix
+
+    @property
+    def parent(self) -> "Remote":
+        """The folder that it is in."""
+        return Remote(self.url.rpartition("/")[0])
+
+    def with_name(self, name: str) -> "Remote":
+        """Another file of the same folder."""
+        return self.parent / name
+
+    def relative_to(self, folder: "Remote") -> PurePosixPath:
+        """Its name within a folder."""
+        return PurePosixPath(self.url.removeprefix(f"{folder.url}/"))
+
+    def resolve(self) -> "Remote":
+        """Itself: a URL is whole."""
+        return self
+
+    def mkdir(self, parents: bool = True, exist_ok: bool = True) -> None:
+        """Nothing: a folder is the beginning of a name."""
+
+    def exists(self) -> bool:
+        """Whether there is a file or a folder."""
+        return self.is_file() or self.is_dir()
+
+    def is_file(self) -> bool:
+        """Whether there is a file."""
+        system, name = self._at
+        with self._asked():
+            return bool(system.isfile(name))
+
+    def is_dir(self) -> bool:
+        """Whether there is any file below."""
+        return bool(self.sizes())
+
+    def stat(self) -> SimpleNamespace:
+        """Its size."""
+        system, name = self._at
+        with self._asked():
+            return SimpleNamespace(st_size=int(system.info(name)["size"]))
+
+    def read_bytes(self) -> bytes:
+        """All of a file."""
+        system, name = self._at
+        with self._asked():
+            return bytes(system.cat_file(name))
+
+    def read_text(self) -> str:
+        """All of a file, as text."""
+        return self.read_bytes().decode()
+
+    def sizes(self) -> dict[str, int]:
+        """Every file below by its name within this folder, in bytes: one request, not many."""
+        system, name = self._at
+        with self._asked():
+            there = system.find(name, detail=True)
+        return {
+            key.removeprefix(name).strip("/"): int(of["size"])
+            for key, of in sorted(there.items())
+            if of.get("type") == "file" and key != name
+        }
+
+    def iterdir(self) -> "Iterator[Remote]":
+        """What lies directly below."""
+        return (self / name for name in sorted({one.split("/")[0] for one in self.sizes()}))
+
+    def rglob(self, pattern: str) -> "Iterator[Remote]":
+        """All files below, however deep."""
+        assert pattern == "*"
+        return (self / name for name in self.sizes())
+
+    def write(self, data: bytes | Iterable[bytes]) -> None:
+        """All of it or nothing; what comes in parts is gathered on this machine first."""
+        system, name = self._at
+        if isinstance(data, bytes):
+            with self._asked():
+                system.pipe_file(name, data)
+            return
+        with tempfile.NamedTemporaryFile() as file:
+            file.writelines(data)
+            file.flush()
+            with self._asked():
+                system.put_file(file.name, name)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove a file, or all that lies below."""
+        system, name = self._at
+        below = [f"{name}/{one}" for one in self.sizes()]
+        with self._asked(missing_ok):
+            for one in below or [name]:
+                system.rm_file(one)
+
+    def local(self) -> Path:
+        """A copy on this machine, kept until the process ends."""
+        target = Path(_copies()) / sha256(self.url.encode()).hexdigest()
+        if not target.exists():
+            part = target.with_suffix(f".{os.getpid()}")
+            part.write_bytes(self.read_bytes())
+            part.replace(target)
+        return target
+
+    def open(self, *mode: str) -> Any:
+        """Files of a store are read and written whole."""
+        raise DjepaError(f"{self} cannot be written bit by bit. Choose a folder on this machine.")
+
+    @contextmanager
+    def _asked(self, missing_ok: bool = False) -> Iterator[None]:
+        """Whatever a store, its library or the network raises, in one line."""
+        try:
+            yield
+        except FileNotFoundError:
+            if not missing_ok:
+                raise FileNotFoundError(2, "No such file", str(self)) from None
+        except DjepaError:
+            raise
+        except Exception as error:
+            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            raise DjepaError(
+                f"Cannot reach {self}: {reason}. Check address, keys and connection, and run the "
+                "same command again; what was finished is kept."
+            ) from None
+
+
+@lru_cache
+def _system(protocol: str) -> Any:
+    """The file system of a protocol."""
+    try:
+        import fsspec
+
+        if protocol not in OBJECTS:
+            return fsspec.filesystem(protocol)
+        from obstore.fsspec import register
+    except ImportError:
+        raise MissingExtraError(f"A folder at {protocol}://", "remote") from None
+    register(protocol)
+    plain = os.environ.get("AWS_ENDPOINT_URL", "").startswith("http://")
+    options = {**PATIENCE, "allow_http": plain}
+    return fsspec.filesystem(protocol, client_options=options, retry_config=RETRIES)
+
+
+@lru_cache
+def _copies() -> str:
+    """A folder for copies, which goes when the process ends."""
+    folder = tempfile.mkdtemp(prefix="djepa-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
