@@ -10,6 +10,7 @@ from functools import partial
 
 from djepa.align.fit import AlignConfig, Alignment
 from djepa.bench.align import problem
+from djepa.bench.banks import bench_banks
 from djepa.bench.measure import Options, Row, Say, figures, in_child, peak, seconds_of
 from djepa.bench.world import collecting
 from djepa.rollout.engine import usable_cores
@@ -19,9 +20,11 @@ STARTS, CANDIDATES, COLLECTED = (64, 256, 1024), (63, 252, 1008, 4032), (32, 128
 
 
 def bench_growth(options: Options, say: Say) -> Iterator[Row]:
-    """All measurements, on the CPU; there is nothing to choose."""
-    del options
+    """All measurements, on the CPU; of whole banks alone, where some are asked for."""
     say("measuring growth ...")
+    if options.banks:
+        yield from bench_banks(options)
+        return
     yield from _series("decide, starts", STARTS, lambda n: partial(_decide, n, 63))
     yield from _series("decide, candidates", CANDIDATES, lambda k: partial(_decide, 1, k))
     yield from _series("collect, starts", COLLECTED, lambda n: partial(_collect, n, 1))

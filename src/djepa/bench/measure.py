@@ -39,7 +39,7 @@ class Options:
     many: int = 4096
     """Geometry: candidates of the one start that has many."""
     candidates: int = 63
-    """World, geometry, align, plan: candidates of a start; a pool may have fewer."""
+    """World, geometry, align, plan, growth: candidates of a start; a pool may have fewer."""
     fit: int = 448
     """Align: starts to fit on, and to decide; a seventh as many to calibrate on."""
     updates: int = 1000
@@ -56,6 +56,11 @@ class Options:
     """Plan: seconds after which no further way is measured."""
     device: str = "cpu"
     """Geometry, align, plan: cpu or cuda."""
+    banks: tuple[int, ...] = ()
+    """Growth: numbers of starts of whole banks to take through collect, predict, fit, decide and
+    audit, such as 1000 10000 100000; the last takes long."""
+    horizon: int = 5
+    """Growth: controls of the candidates of these banks."""
     planner: Path = Path("runs/planner.safetensors")
     """Onnx: file that `djepa export` wrote."""
     parity: int = 512
