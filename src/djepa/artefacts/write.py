@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from djepa.artefacts.folder import Folder, check_size, read_checked
-from djepa.artefacts.journal import Piece, append, pieces_of
+from djepa.artefacts.journal import Piece, append, clear, pieces_of
 from djepa.artefacts.records import (
     BEGUN,
     JOURNAL,
@@ -72,8 +72,8 @@ class Writer:
     def begin_again(self) -> None:
         """Claim the folder as if nothing were there; the manifest goes once it is claimed."""
         write_atomically(self.path / BEGUN, encode_json(self.path / BEGUN, self._head()))
-        for name in (MANIFEST, JOURNAL):
-            (self.path / name).unlink(missing_ok=True)
+        (self.path / MANIFEST).unlink(missing_ok=True)
+        clear(self.path / JOURNAL)
         self.complete, self.pieces = False, []
 
     @property
@@ -115,8 +115,8 @@ class Writer:
 
     def tidy(self) -> None:
         """Remove what only an unfinished folder needs."""
-        for name in (JOURNAL, BEGUN):
-            (self.path / name).unlink(missing_ok=True)
+        clear(self.path / JOURNAL)
+        (self.path / BEGUN).unlink(missing_ok=True)
 
     def _head(self) -> dict[str, Any]:
         head = {"format": self.kind.format, "version": self.kind.version}

@@ -1,0 +1,293 @@
+"""Folders in an object store: the bytes of a local folder, and a cut connection is gone on from.
+
+What needs an S3 server runs where there is one: `make remote` installs SeaweedFS from PyPI.
+"""
+
+import os
+import pickle
+import shutil
+import socket
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from djepa.artefacts import store
+from djepa.artefacts.records import JOURNAL
+from djepa.artefacts.store import Remote, locate, remote
+from djepa.bank.check import check_bank
+from djepa.bank.collect import collect
+from djepa.bank.read import Bank
+from djepa.cli.main import main
+from djepa.errors import DjepaError, MissingExtraError
+from djepa.models.predictions import predict_bank, read_predictions
+from djepa.rollout.engine import LocalEngine
+from djepa.rollout.execute import CollectConfig
+
+CONFIG = CollectConfig(
+    world="reacher", profile="decoy", starts=10, horizon=5, candidates=8, centres=2, block=2
+)
+KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+IDENTITY = (
+    '{"identities": [{"name": "test", "credentials": [{"accessKey": "key", "secretKey": "secret"}],'
+    ' "actions": ["Admin", "Read", "Write", "List"]}]}'
+)
+
+
+def files(folder: Path | str) -> dict[str, bytes]:
+    """Name -> bytes of all files below."""
+    at = locate(folder)
+    if far := remote(at):
+        return {name: (far / name).read_bytes() for name in far.sizes()}
+    return {p.relative_to(at).as_posix(): p.read_bytes() for p in at.rglob("*") if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of the bank, written on this machine."""
+    folder = tmp_path_factory.mktemp("store") / "bank"
+    collect(folder, CONFIG, LocalEngine(1))
+    return files(folder)
+
+
+@pytest.fixture
+def memory() -> Iterator[str]:
+    """A store within this process."""
+    pytest.importorskip("fsspec")
+    yield "memory://runs"
+    for file in Remote("memory://runs").rglob("*"):
+        file.unlink()
+
+
+class StoppedError(Exception):
+    """Stands for a kill."""
+
+
+def stop_after(blocks: int) -> Callable[[int, int], None]:
+    def report(done: int, total: int) -> None:
+        if done >= 2 * blocks:
+            raise StoppedError
+
+    return report
+
+
+def test_a_url_survives_being_a_path() -> None:
+    for given in ("s3://bucket/runs/bank/", Path("s3://bucket/runs/bank")):
+        at = locate(given)
+        assert str(at) == "s3://bucket/runs/bank"
+        assert str(at / "manifest.json") == "s3://bucket/runs/bank/manifest.json"
+        assert (at.name, str(at.parent)) == ("bank", "s3://bucket/runs")
+        assert pickle.loads(pickle.dumps(at)) == at == locate(at)
+    for plain in ("runs/bank", "./s3", "C:/bank", "/a:/b"):
+        assert locate(plain) == Path(plain)
+
+
+def test_the_same_bytes_as_on_this_machine(memory: str, whole: dict[str, bytes]) -> None:
+    with pytest.raises(StoppedError):
+        collect(f"{memory}/bank", CONFIG, LocalEngine(1), report=stop_after(3))
+    begun = files(f"{memory}/bank")
+    assert "manifest.json" not in begun
+    assert sum(name.startswith(f"{JOURNAL}.") for name in begun) == 3
+    with pytest.raises(DjepaError, match="not finished"):
+        Bank(f"{memory}/bank")
+    bank = collect(f"{memory}/bank", CONFIG, LocalEngine(1))
+    assert files(f"{memory}/bank") == whole
+    assert list(check_bank(bank.path, sample=3))
+
+
+def test_another_configuration_and_strangers_are_refused(memory: str) -> None:
+    with pytest.raises(StoppedError):
+        collect(f"{memory}/bank", CONFIG, LocalEngine(1), report=stop_after(1))
+    with pytest.raises(DjepaError, match="seed: 0 there, 1 asked"):
+        collect(f"{memory}/bank", replace(CONFIG, seed=1), LocalEngine(1))
+    (locate(memory) / "mine" / "notes.txt").write(b"mine")  # type: ignore[attr-defined]
+    with pytest.raises(DjepaError, match=r"not empty and not a bank \(it holds notes.txt\)"):
+        collect(f"{memory}/mine", CONFIG, LocalEngine(1))
+    assert files(f"{memory}/mine") == {"notes.txt": b"mine"}
+
+
+def test_damage_is_found_when_it_is_read(memory: str, whole: dict[str, bytes]) -> None:
+    shard = "decision/block-000001.safetensors"
+    at = Remote(f"{memory}/bank")
+    for name, data in whole.items():
+        (at / name).write(data)
+    for data, what in ((whole[shard][:-1], "cut short"), (b"\1" * len(whole[shard]), "damaged")):
+        (at / shard).write(data)
+        with pytest.raises(DjepaError, match=what):
+            _ = Bank(f"{memory}/bank").decisions
+    (at / shard).unlink()
+    with pytest.raises(DjepaError, match=f"{shard} is missing"):
+        Bank(f"{memory}/bank")
+
+
+def test_shards_that_are_mapped_are_copied_once(memory: str) -> None:
+    (Remote(memory) / "shard").write(b"123")
+    copy = (Remote(memory) / "shard").local()
+    assert copy.read_bytes() == b"123"
+    assert (Remote(memory) / "shard").local() == copy
+    (Remote(memory) / "parts").write(iter([b"1", b"23"]))
+    assert (Remote(memory) / "parts").read_bytes() == b"123"
+
+
+def test_nothing_is_appended_in_a_store() -> None:
+    with pytest.raises(DjepaError, match="Choose a folder on this machine"):
+        Remote("s3://bucket/log.jsonl").open("a")
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore.fsspec", None)
+    store._system.cache_clear()
+    with pytest.raises(MissingExtraError, match=r"s3:// needs the extra 'remote'"):
+        Bank("s3://bucket/bank")
+
+
+class Proxy(socketserver.ThreadingTCPServer):
+    """Passes bytes on to a server, and cuts every connection after so many of them."""
+
+    allow_reuse_address = daemon_threads = True
+
+    def __init__(self, port: int) -> None:
+        super().__init__(("127.0.0.1", 0), Pass)
+        self.target, self.left = port, float("inf")
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Pass(socketserver.BaseRequestHandler):
+    """One connection."""
+
+    def handle(self) -> None:
+        server: Any = self.server
+        if server.left <= 0:
+            return
+        with socket.create_connection(("127.0.0.1", server.target)) as far:
+            back = threading.Thread(target=self.copy, args=(far, self.request), daemon=True)
+            back.start()
+            self.copy(self.request, far)
+            back.join()
+
+    def copy(self, of: socket.socket, to: socket.socket) -> None:
+        server: Any = self.server
+        try:
+            while data := of.recv(4096):
+                server.left -= len(data)
+                if server.left <= 0:  # in the middle of whatever is under way
+                    break
+                to.sendall(data)
+        except OSError:
+            pass
+        for end in (of, to):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def free(count: int) -> list[int]:
+    """Ports that nobody listens on."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """SeaweedFS on this machine; the port of its S3 interface."""
+    weed = shutil.which("weed", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if weed is None:
+        pytest.skip("needs an S3 server: `make remote` installs SeaweedFS")
+    pytest.importorskip("obstore")
+    home = tmp_path_factory.mktemp("weed")
+    (home / "s3.json").write_text(IDENTITY)
+    names = ("master.port", "volume.port", "filer.port", "s3.port")
+    ports = dict(zip(names, (p for p in free(8) if p < 55_000), strict=False))
+    words = [weed, "server", "-s3", f"-dir={home}", f"-s3.config={home / 's3.json'}"]
+    words += ["-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false", "-volume.max=4"]
+    words += ["-s3.port.iceberg=0", "-s3.port.lance=0"]
+    words += [f"-{name}={port}" for name, port in ports.items()]
+    with (home / "log").open("w") as log:
+        process = subprocess.Popen(words, stdout=log, stderr=log)
+    try:
+        _until_ready(ports["s3.port"], process)
+        yield ports["s3.port"]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _until_ready(port: int, process: "subprocess.Popen[bytes]") -> None:
+    """The first file also makes the bucket."""
+    os.environ.update(KEYS, AWS_ENDPOINT_URL=f"http://127.0.0.1:{port}")
+    for _ in range(120):
+        assert process.poll() is None, "the server ended"
+        store._system.cache_clear()
+        try:
+            Remote("s3://test/ready").write(b"ready")
+            return
+        except DjepaError:
+            time.sleep(0.5)
+    raise AssertionError("the server does not answer")
+
+
+@pytest.fixture
+def through(server: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """The server behind a proxy that can cut connections; few retries, so that tests are quick."""
+    proxy = Proxy(server)
+    for name, value in {**KEYS, "AWS_ENDPOINT_URL": proxy.url}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(store, "RETRIES", {"max_retries": 1})
+    store._system.cache_clear()
+    yield proxy
+    proxy.shutdown()
+    proxy.server_close()
+    store._system.cache_clear()
+
+
+@pytest.mark.parametrize("share", [0.05, 0.4, 0.75, 0.95])
+def test_a_connection_that_is_cut(through: Proxy, whole: dict[str, bytes], share: float) -> None:
+    url = f"s3://test/cut-{share}"
+    through.left = share * 1.1 * sum(map(len, whole.values()))
+    with pytest.raises(DjepaError, match=r"Cannot reach s3://test/cut.*run the same command again"):
+        collect(url, CONFIG, LocalEngine(1))
+    through.left = float("inf")
+    store._system.cache_clear()
+    there = files(url)
+    assert "manifest.json" not in there or share > 0.9
+    assert all(whole[n] == data for n, data in there.items() if n in whole)  # whole, or not there
+    collect(url, CONFIG, LocalEngine(1))
+    assert files(url) == whole
+
+
+def test_a_bank_and_its_evidence_in_a_real_store(
+    through: Proxy, whole: dict[str, bytes], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from test_attacks import Sums
+
+    words = ["reacher", "--profile", "decoy", "--starts", "10", "--horizon", "5"]
+    words += ["--candidates", "8", "--centres", "2", "--block", "2", "--workers", "1"]
+    with pytest.raises(SystemExit) as end:
+        main(["collect", *words, "--out", "s3://test/bank"])
+    assert end.value.code == 0, capsys.readouterr().err
+    assert files("s3://test/bank") == whole
+    near = collect(tmp_path / "bank", CONFIG, LocalEngine(1))
+    for bank in (near, Bank("s3://test/bank")):
+        predict_bank(bank, Sums(), "0" * 64)
+    assert files("s3://test/bank") == files(near.path)
+    ours, theirs = (read_predictions(b, "sums") for b in (near, Bank("s3://test/bank")))
+    assert (ours.cost == theirs.cost).all()
+
+
+def test_a_bucket_that_is_not_there(through: Proxy) -> None:
+    with pytest.raises(DjepaError, match=r"Cannot reach s3://nobodys/bank.*NoSuchBucket"):
+        Bank("s3://nobodys/bank")
