@@ -6,6 +6,7 @@ must end in the same bytes. The table says how many were tried and how many surv
 """
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -56,11 +57,16 @@ def commands() -> dict[str, Command]:
     train = ("train", "push", "--device", "cpu", "--shrink", "64", "--episodes", "2048")
     train = (*train, "--minutes", "0.3", "--development", "4", "--held-out", "4", "--out", "OUT")
     export = ("export", "fitted", *lewm, "--lifted", "lewm", "--out", "OUT/p.safetensors")
+    fitted = (*predicted, (*fit, "--out", "fitted"))
+    loop = ("control", "push", "--planner", "native-cem", "--episodes", "6", "--block", "2")
+    loop = (*loop, "--evaluations", "32", "--samples", "16", "--budget", "25", "--workers", "2")
     found = (
         Command("collect", (*collect, "--workers", "2", "--out", "OUT")),
         Command("predict", ("predict", "OUT", *lewm), ((*bank, "--out", "bank"),), inside="bank"),
         Command("fit", (*fit, "--out", "OUT"), predicted),
-        Command("export", export, (*predicted, (*fit, "--out", "fitted"))),
+        Command("decide", ("decide", "fitted", "other", "--out", "OUT/record.json"), fitted),
+        Command("export", export, fitted),
+        Command("control", (*loop, "--out", "OUT")),
         Command("simulate", (*episodes, "--out", "OUT")),
         Command("study", study),
         Command("train", (*train, "--data", "data"), ((*episodes, "--out", "data"),), same=False),
@@ -186,6 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--kills", type=int, default=10**6, help="of each command, at most")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("runs/soak.md"))
+    parser.add_argument("--json", type=Path, help="write the numbers here, for docs/results")
     parser.add_argument("names", nargs="*", help="commands; all without it")
     given = parser.parse_args(arguments)
     known: dict[str, Command] = commands()
@@ -195,6 +202,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         soak(Path(root), chosen, given.kills, until, np.random.default_rng(given.seed))
     given.out.parent.mkdir(parents=True, exist_ok=True)
     given.out.write_text(table(chosen) + "\n")
+    if given.json:
+        rows = [{"name": c.name, "tried": c.tried, "survived": c.survived} for c in chosen]
+        given.json.write_text(json.dumps({"minutes": given.minutes, "rows": rows}, indent=1) + "\n")
     print(table(chosen))
     sys.exit(any(command.tried > command.survived for command in chosen))
 

@@ -2,7 +2,7 @@
 
     <!--= success("pusht-large", "decoy", "D-JEPA") -->84.8 %<!--/-->
 
-The marker holds a call of a function of values.py, followed by what it returns. A marker that ends
+The marker holds a call of a function of values.py or scale.py, followed by what it returns. A marker that ends
 its line makes a block of whole lines.
 """
 
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tools.docs import values
+from tools.docs import scale, values
 
 ROOT = Path(__file__).parents[2]
 MARK = re.compile(r"<!--= (.*?) -->(.*?)<!--/-->", re.DOTALL)
@@ -22,9 +22,13 @@ def pages() -> list[Path]:
 
 
 def functions() -> dict[str, Callable[..., str]]:
-    """What a marker may call: the public functions of values.py."""
-    own = {n: f for n, f in vars(values).items() if getattr(f, "__module__", "") == values.__name__}
-    return {name: function for name, function in own.items() if not name.startswith("_")}
+    """What a marker may call: the public functions of values.py and scale.py."""
+    return {
+        name: function
+        for module in (values, scale)
+        for name, function in vars(module).items()
+        if getattr(function, "__module__", "") == module.__name__ and not name.startswith("_")
+    }
 
 
 def filled(text: str) -> str:

@@ -21,7 +21,7 @@ from djepa.artefacts.store import locate
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import best
-from djepa.files import to_json, write_atomically
+from djepa.files import naming, to_json, write_atomically
 
 
 class Scorer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -142,7 +142,10 @@ def write_decisions(
             between, end = ",\n  ", "\n "
         yield f"{end}]{after}".encode()
 
-    write_atomically(locate(path), parts())
+    file = locate(path)
+    with naming(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, parts())
 
 
 def _text(value: Decisions | DecisionRecord) -> str:

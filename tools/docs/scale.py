@@ -1,0 +1,136 @@
+"""What docs/scale.md shows, computed from docs/results/scale.json.
+
+The file holds what was measured: `growth` (rows of `djepa bench growth --banks`), `full` (the same
+stages on a bank of 63 candidates), `collect` (the run that made it) and `soak`.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+STAGES = ("collect", "predict", "fit", "decide", "audit")
+
+
+@cache
+def _stored(name: str) -> Any:
+    return json.loads((RESULTS / name).read_text())
+
+
+def _growth() -> dict[str, dict[int, dict[str, float]]]:
+    """Stage -> starts -> CPU seconds and peak."""
+    found: dict[str, dict[int, dict[str, float]]] = {stage: {} for stage in STAGES}
+    for row in _stored("scale.json")["growth"]:
+        of = row["details"]
+        found[row["what"].split(",")[0]][int(of["starts"])] = {"s": row["ours"], **of}
+    return found
+
+
+def _sizes() -> list[int]:
+    return sorted({starts for of in _growth().values() for starts in of})
+
+
+def scale_memory() -> str:
+    """Peak memory by stage and starts."""
+    sizes = _sizes()
+    lines = ["| stage | " + " | ".join(f"{n:,} starts" for n in sizes) + " | more per start |"]
+    lines.append("|---|" + "---:|" * (len(sizes) + 1))
+    for stage, of in _growth().items():
+        cells = [f"{of[n]['peak_mb']:,.0f} MB" if n in of else "" for n in sizes]
+        lines.append(f"| {stage} | {' | '.join(cells)} | {_slope(of):.2f} kB |")
+    return "\n".join(lines)
+
+
+def _slope(of: dict[int, dict[str, float]]) -> float:
+    """KB by which the peak grows per start, between the two largest banks."""
+    a, b = sorted(of)[-2:]
+    return max(0.0, 1e3 * (of[b]["peak_mb"] - of[a]["peak_mb"]) / (b - a))
+
+
+def scale_time() -> str:
+    """CPU seconds by stage and starts, and how many times as long ten times as many take."""
+    sizes = _sizes()
+    lines = ["| stage | " + " | ".join(f"{n:,} starts" for n in sizes) + " | starts/s, largest |"]
+    lines.append("|---|" + "---:|" * (len(sizes) + 1))
+    for stage, of in _growth().items():
+        cells = [f"{of[n]['s']:,.1f} s" if n in of else "" for n in sizes]
+        most = max(of)
+        lines.append(f"| {stage} | {' | '.join(cells)} | {most / of[most]['s']:,.0f} |")
+    return "\n".join(lines)
+
+
+def scale_pool() -> str:
+    """Candidates and controls of the banks of the curve."""
+    of = _stored("scale.json")["growth"][0]["details"]
+    return f"{of['candidates']:.0f} candidates of {of['horizon']:.0f} controls"
+
+
+def _full() -> dict[str, dict[str, float]]:
+    """Stage -> what was measured on the bank of 63 candidates."""
+    stored = _stored("scale.json")
+    return {"collect": stored["collect"], **{row["what"]: row for row in stored["full"]}}
+
+
+def scale_full() -> str:
+    """Every stage on the push bank of 63 candidates."""
+    starts = _stored("scale.json")["collect"]["starts"]
+    lines = ["| stage | CPU | starts/s | peak memory | on disk |", "|---|---:|---:|---:|---:|"]
+    for stage, of in _full().items():
+        disk = f"{of['stored_mb']:,.0f} MB"
+        rate = f"{starts / of['seconds']:,.0f}"
+        lines.append(
+            f"| {stage} | {of['seconds']:,.0f} s | {rate} | {of['peak_mb']:,.0f} MB | {disk} |"
+        )
+    return "\n".join(lines)
+
+
+def scale_starts() -> str:
+    """Starts of that bank."""
+    return f"{_stored('scale.json')['collect']['starts']:,}"
+
+
+def _gpu() -> float:
+    """Starts per second that a GPU predicts with a LeWM of the paper's size."""
+    rows = _stored("bench-geometry-gpu.json")["rows"]
+    return next(r["ours"] for r in rows if r["what"] == "lewm paper, float32 + recorded")
+
+
+def scale_needs(starts: int = 10_000_000, cores: int = 64) -> str:
+    """Storage and hours that so many starts would need, from the measured rates."""
+    full, stored = _full(), _stored("scale.json")
+    share = starts / stored["collect"]["starts"]
+
+    def hours(stage: str) -> float:
+        return full[stage]["seconds"] * share / 3600
+
+    bank = full["collect"]["stored_mb"] * share / 1e6
+    evidence = stored["evidence_bytes"] * starts / 1e12
+    rows = (
+        ("collect", f"{bank:.2f} TB", _cores(hours("collect"), cores)),
+        ("predict, per geometry", f"{evidence:.2f} TB", f"{starts / _gpu() / 3600:.1f} h of a GPU"),
+        ("decide, with its record", f"{full['decide']['stored_mb'] * share / 1e6:.2f} TB",
+         _cores(hours("decide"), cores)),
+        ("audit", "", _cores(hours("audit"), cores)),
+    )  # fmt: skip
+    lines = ["| stage | storage | time |", "|---|---:|---|"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
+def _cores(hours: float, cores: int) -> str:
+    return f"{hours:,.0f} core hours: {hours / cores:.1f} h on a node of {cores} cores"
+
+
+def scale_resident(stage: str, starts: int = 10_000_000) -> str:
+    """Memory that a stage would hold of so many starts, from the slope of its curve and K."""
+    of = _growth()[stage]
+    more = _slope(of) * 63 / next(iter(of.values()))["candidates"]
+    return f"{more:.1f} kB per start at 63 candidates, {more * starts / 1e6:,.0f} GB"
+
+
+def scale_soak() -> str:
+    """Commands stopped at random moments: tried, survived."""
+    lines = ["| command | stopped | went on to the same bytes |", "|---|---:|---:|"]
+    for row in _stored("scale.json")["soak"]["rows"]:
+        lines.append(f"| {row['name']} | {row['tried']} | {row['survived']} |")
+    return "\n".join(lines)
