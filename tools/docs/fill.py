@@ -2,8 +2,8 @@
 
     <!--= success("pusht-large", "decoy", "D-JEPA") -->84.8 %<!--/-->
 
-The marker holds a call of a function of values.py or scale.py, followed by what it returns. A marker that ends
-its line makes a block of whole lines.
+The marker holds a call of a function of values.py or scale.py, followed by what it returns. A
+marker that ends its line makes a block of whole lines.
 """
 
 import re

@@ -131,6 +131,12 @@ def scale_resident(stage: str, starts: int = 10_000_000) -> str:
 def scale_soak() -> str:
     """Commands stopped at random moments: tried, survived."""
     lines = ["| command | stopped | went on to the same bytes |", "|---|---:|---:|"]
-    for row in _stored("scale.json")["soak"]["rows"]:
-        lines.append(f"| {row['name']} | {row['tried']} | {row['survived']} |")
+    rows = _stored("scale.json")["soak"]["rows"]
+    lines += [f"| {row['name']} | {row['tried']} | {row['survived']} |" for row in rows]
     return "\n".join(lines)
+
+
+def scale_soaked() -> str:
+    """How long the soak ran."""
+    of = _stored("scale.json")["soak"]
+    return f"A run of {of['minutes']:.0f} minutes on two busy cores:"

@@ -60,64 +60,75 @@ def check_disjoint(banks: list[Bank]) -> Iterator[str]:
 
 
 def _names(bank: Bank) -> set[bytes]:
-    return {row.tobytes() for row in bank.decisions.identities}
+    return {row.tobytes() for part in bank.parts() for row in part.decisions.identities}
 
 
 def _check_shards(bank: Bank) -> None:
-    rows = {len(bank.decisions.state), len(bank.outcomes.success), len(bank.provenance.draws)}
-    if rows != {len(bank)}:
-        raise DjepaError(f"{bank.path}: shards hold {rows} starts, the manifest {len(bank)}.")
-    proposed = bank.config.searches() or bank.provenance.native_cost is not None
-    if proposed != (bank.manifest.get("source") is not None):
-        raise DjepaError(
-            f"{bank.path}: profile '{bank.config.profile}' does not go with its source."
-        )
-    first, K = 0, bank.decisions.candidate_ids.shape[1]
-    for number, block in enumerate(bank.manifest["blocks"]):
-        draws = bank.provenance.draws[first : first + len(bank.config.members(number))]
-        first += len(draws)
-        recorded = (block["starts"], block["candidates"], sum(block["drops"].values()))
-        if recorded != (len(draws), K, int((draws - 1).sum())):
+    for part in bank.parts():  # which refuses shards of other sizes than the manifest says
+        d, made = part.decisions, part.provenance
+        len(part.outcomes.success)
+        proposed = bank.config.searches() or made.native_cost is not None
+        if proposed != (bank.manifest.get("source") is not None):
             raise DjepaError(
-                f"{bank.path}: the manifest says {recorded} starts, candidates and drops of block "
-                f"{number}; its shards say {(len(draws), K, int((draws - 1).sum()))}."
+                f"{bank.path}: profile '{bank.config.profile}' does not go with its source."
             )
+        first, K = 0, d.candidate_ids.shape[1]
+        for number in part.blocks:
+            block = bank.manifest["blocks"][number]
+            draws = made.draws[first : first + len(bank.config.members(number))]
+            first += len(draws)
+            recorded = (block["starts"], block["candidates"], sum(block["drops"].values()))
+            if recorded != (len(draws), K, int((draws - 1).sum())):
+                raise DjepaError(
+                    f"{bank.path}: the manifest says {recorded} starts, candidates and drops of "
+                    f"block {number}; its shards say {(len(draws), K, int((draws - 1).sum()))}."
+                )
 
 
 def _check_starts(bank: Bank) -> None:
-    d, world = bank.decisions, bank.world()
-    if not np.array_equal(d.start_ids, np.arange(len(bank))):
-        raise DjepaError(f"{bank.path}: start IDs are not 0 to {len(bank) - 1} in order.")
-    for i in range(len(bank)):
-        start = Start(d.state[i], d.goal[i], d.context[i], d.history[i])
-        if start.identity(world) != d.identities[i].tobytes():
-            raise DjepaError(f"{bank.path}: the identity of start {i} does not match its numbers.")
+    world, first = bank.world(), 0
+    for part in bank.parts():
+        d = part.decisions
+        if not np.array_equal(d.start_ids, np.arange(first, first + len(part))):
+            raise DjepaError(f"{bank.path}: start IDs are not 0 to {len(bank) - 1} in order.")
+        for i in range(len(part)):
+            start = Start(d.state[i], d.goal[i], d.context[i], d.history[i])
+            if start.identity(world) != d.identities[i].tobytes():
+                raise DjepaError(
+                    f"{bank.path}: the identity of start {first + i} does not match its numbers."
+                )
+        first += len(part)
     if len(_names(bank)) != len(bank):
         raise DjepaError(f"{bank.path}: two starts are the same.")
 
 
 def _check_candidates(bank: Bank) -> None:
-    d = bank.decisions
-    ordered = np.sort(d.candidate_ids, axis=1)
-    if (ordered[:, 1:] == ordered[:, :-1]).any() or ordered.min() < 0:
-        raise DjepaError(f"{bank.path}: candidate IDs of a start repeat or are negative.")
-    stored = np.ascontiguousarray(d.actions, dtype="<f4")
-    for i in range(len(bank)):
-        digests = b"".join(hashlib.sha256(sequence.tobytes()).digest() for sequence in stored[i])
-        if digests != d.action_hashes[i].tobytes():
-            raise DjepaError(f"{bank.path}: a sequence of start {i} does not match its SHA-256.")
+    for part in bank.parts():
+        d = part.decisions
+        ordered = np.sort(d.candidate_ids, axis=1)
+        if (ordered[:, 1:] == ordered[:, :-1]).any() or ordered.min() < 0:
+            raise DjepaError(f"{bank.path}: candidate IDs of a start repeat or are negative.")
+        stored = np.ascontiguousarray(d.actions, dtype="<f4")
+        for i, start in enumerate(d.start_ids):
+            digests = b"".join(hashlib.sha256(one.tobytes()).digest() for one in stored[i])
+            if digests != d.action_hashes[i].tobytes():
+                raise DjepaError(
+                    f"{bank.path}: a sequence of start {start} does not match its SHA-256."
+                )
 
 
 def _check_rule(bank: Bank) -> None:
-    o, world = bank.outcomes, bank.world()
-    success, cost = world.judge(bank.decisions.goal[:, None], o.states[:, :, -1])
-    wrong = o.observed & ((success != o.success) | (cost != o.cost))
-    if wrong.any():
-        start, candidate = np.argwhere(wrong)[0]
-        raise DjepaError(
-            f"{bank.path}: outcome of start {start}, position {candidate} is not what "
-            f"{bank.config.rule} says of its final state."
-        )
+    world = bank.world()
+    for part in bank.parts():
+        o, d = part.outcomes, part.decisions
+        success, cost = world.judge(d.goal[:, None], o.states[:, :, -1])
+        wrong = o.observed & ((success != o.success) | (cost != o.cost))
+        if wrong.any():
+            i, candidate = np.argwhere(wrong)[0]
+            raise DjepaError(
+                f"{bank.path}: outcome of start {d.start_ids[i]}, position {candidate} is not what "
+                f"{bank.config.rule} says of its final state."
+            )
 
 
 def _check_block(bank: Bank, seed: int, proposer: Proposer | None) -> int:
@@ -149,13 +160,21 @@ def _other_versions(bank: Bank) -> str:
 
 def _check_execution(bank: Bank, sample: int, seed: int) -> int:
     """Execute a random sample of observed candidates again, from the recorded start."""
-    known = np.argwhere(bank.outcomes.observed)
     if sample < 1:
         raise DjepaError(f"The sample must be at least 1 candidate, got {sample}.")
-    rng, world = generator("check", seed), bank.world()
-    for i, k in known[rng.permutation(len(known))[:sample]]:
-        _execute_again(bank, world, int(i), int(k))
-    return min(sample, len(known))
+    known = np.concatenate(
+        [
+            np.argwhere(part.outcomes.observed) + np.array([part.decisions.start_ids[0], 0])
+            for part in bank.parts()
+        ]
+    )
+    rng, world, first = generator("check", seed), bank.world(), 0
+    chosen = known[rng.permutation(len(known))[:sample]]
+    for part in bank.parts():
+        for i, k in chosen[(chosen[:, 0] >= first) & (chosen[:, 0] < first + len(part))]:
+            _execute_again(part, world, int(i) - first, int(k))
+        first += len(part)
+    return len(chosen)
 
 
 def _execute_again(bank: Bank, world: World, i: int, k: int) -> None:
@@ -165,6 +184,6 @@ def _execute_again(bank: Bank, world: World, i: int, k: int) -> None:
     if np.array_equal(states[stride::stride], recorded):
         return
     raise DjepaError(
-        f"{bank.path}: start {i}, candidate {d.candidate_ids[i, k]} ends elsewhere when executed "
-        f"again.{_other_versions(bank)}"
+        f"{bank.path}: start {d.start_ids[i]}, candidate {d.candidate_ids[i, k]} ends elsewhere "
+        f"when executed again.{_other_versions(bank)}"
     )
