@@ -28,9 +28,11 @@ from djepa.bank.collect import collect
 from djepa.bank.read import Bank
 from djepa.cli.main import main
 from djepa.errors import DjepaError, MissingExtraError
+from djepa.files import write_atomically
 from djepa.models.predictions import predict_bank, read_predictions
 from djepa.rollout.engine import LocalEngine
 from djepa.rollout.execute import CollectConfig
+from djepa.studies.stages import Stage, check_sealed, claim, run_stages
 
 CONFIG = CollectConfig(
     world="reacher", profile="decoy", starts=10, horizon=5, candidates=8, centres=2, block=2
@@ -126,6 +128,31 @@ def test_damage_is_found_when_it_is_read(memory: str, whole: dict[str, bytes]) -
     (at / shard).unlink()
     with pytest.raises(DjepaError, match=f"{shard} is missing"):
         Bank(f"{memory}/bank")
+
+
+def test_a_study_lies_in_a_store(memory: str) -> None:
+    home, ran = locate(f"{memory}/study"), list[str]()
+
+    def make(file: Path) -> Callable[[Any], None]:
+        def run(say: Any) -> None:
+            ran.append(file.name)
+            write_atomically(file, b"{}")
+
+        return run
+
+    claim(home, {"study": "pusht"})
+    claim(home, {"study": "pusht"})
+    with pytest.raises(DjepaError, match="another study"):
+        claim(home, {"study": "reacher"})
+    made = [home / "measures" / name for name in ("a.json", "b.json")]
+    stages = [Stage(one.name, one, make(one), tuple(made[:i])) for i, one in enumerate(made)]
+    for _ in range(2):
+        run_stages(stages, lambda line: None)
+    assert ran == ["a.json", "b.json"]
+    assert set(files(home)) == {"study.json", "manifest.json", "measures/a.json", "measures/b.json"}
+    write_atomically(made[0], b"[]")
+    with pytest.raises(DjepaError, match=r"a\.json is damaged"):
+        check_sealed(home)
 
 
 def test_shards_that_are_mapped_are_copied_once(memory: str) -> None:

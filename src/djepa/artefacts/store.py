@@ -116,11 +116,20 @@ class Remote:
         """Whether there is any file below."""
         return bool(self.sizes())
 
+    @property
+    def parents(self) -> "tuple[Remote, ...]":
+        """The folders that it is in, from the nearest to the bucket."""
+        above = self.parent
+        return () if above.url.endswith("/") else (above, *above.parents)
+
     def stat(self) -> SimpleNamespace:
-        """Its size."""
+        """Its size, and when it was written, where the store says that."""
         system, name = self._at
         with self._asked():
-            return SimpleNamespace(st_size=int(system.info(name)["size"]))
+            of = system.info(name)
+        when = of.get("last_modified") or of.get("created")
+        age = int(1e9 * when.timestamp()) if when else 0
+        return SimpleNamespace(st_size=int(of["size"]), st_mtime_ns=age)
 
     def read_bytes(self) -> bytes:
         """All of a file."""
