@@ -77,11 +77,10 @@ def scale_full() -> str:
     starts = _stored("scale.json")["collect"]["starts"]
     lines = ["| stage | CPU | starts/s | peak memory | on disk |", "|---|---:|---:|---:|---:|"]
     for stage, of in _full().items():
-        disk = f"{of['stored_mb']:,.0f} MB"
+        disk = f"{of['stored_mb']:,.0f} MB" if of["stored_mb"] else ""
+        most = f"{of['peak_mb']:,.0f} MB" if of["peak_mb"] else "not measured"
         rate = f"{starts / of['seconds']:,.0f}"
-        lines.append(
-            f"| {stage} | {of['seconds']:,.0f} s | {rate} | {of['peak_mb']:,.0f} MB | {disk} |"
-        )
+        lines.append(f"| {stage} | {of['seconds']:,.0f} s | {rate} | {most} | {disk} |")
     return "\n".join(lines)
 
 

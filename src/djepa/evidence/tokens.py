@@ -12,7 +12,7 @@ from djepa.errors import DjepaError, unknown_name
 from djepa.evidence.evidence import Evidence
 
 NEIGHBOURS = 8
-AT_ONCE = 2**24  # distances between candidates in memory
+AT_ONCE = 2**21  # distances between candidates in memory
 LEAST = 1e-12  # of the pool's largest cost: what is less is raised to it before the logarithm
 
 
