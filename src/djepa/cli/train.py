@@ -104,11 +104,15 @@ class Train:
         try:
             model = trainer.run(math.inf if self.minutes is None else self.minutes)
         except OutOfTimeError as stopped:
+            if not trainer.first:
+                return 0
             console.print(f"Stopped at {stopped}. {self._go_on()}")
             return 0
         except KeyboardInterrupt:
             console.print(self._go_on())
             raise
+        if not trainer.first:  # of several processes one writes
+            return 0
         recipe, command = asdict(config), "djepa " + shlex.join(sys.argv[1:])
         if (Path(self.encoder) / "card.json").exists():
             recipe["encoder_card"] = read_card(self.encoder)

@@ -12,6 +12,7 @@ from djepa.models.distil import draw_views
 from djepa.models.episodes import Episodes, length
 from djepa.models.kinds import Model
 from djepa.models.objectives import draw
+from djepa.models.parallel import check_batch, rows
 from djepa.models.patches import PatchGeometry
 from djepa.seeds import seed_for
 from djepa.tasks.task import Scene
@@ -25,27 +26,33 @@ class Batches:
     def __init__(self, scenes: Sequence[Scene], episodes: Episodes, B: int, seed: int) -> None:
         self.scenes, self.episodes, self.seed = scenes, episodes, seed
         self.size = B - B % len(scenes)  # every batch has as many of each
+        check_batch(self.size, len(scenes))
         self.device = episodes.device
         self._length = length(scenes[0].world)
         self._random = torch.Generator(self.device)
 
     def windows(self, i: int, model: Model, T: int, noise: float) -> tuple[Tensor, ...]:
-        """Random windows: states (B, T, S) a stride apart, blocks (B, T - 1, stride A), draws."""
+        """Random windows: states (B, T, S) a stride apart, blocks (B, T - 1, stride A), draws.
+
+        Of several processes each gets its own rows, here and below.
+        """
         self._random.manual_seed(seed_for("window", self.seed, i))
         span = model.stride * (T - 1)
         episode, first = self.training(), self._integers(0, self._length - span + 1)
+        episode, first = episode[rows()], first[rows()]
         at = first + torch.arange(0, span + 1, model.stride, device=self.device)
         taken = first + torch.arange(span, device=self.device)
         blocks = model.blocks(self.episodes.controls[episode, taken])
         draws = draw(self.size, T, model.latent, self._random, sigreg=True, noise=noise)
-        return self.episodes.states[episode, at], blocks, *draws
+        return self.episodes.states[episode, at], blocks, *draws.rows(rows())
 
     def views(self, i: int, patches: int) -> tuple[Tensor, ...]:
         """Random states (B, S), and what makes views of them: see `draw_views`."""
         self._random.manual_seed(seed_for("distil", self.seed, i))
         episode, at = self.training(), self._integers(0, self._length + 1)
-        views = draw_views(self.size, patches, self._random)
-        return self.episodes.states[episode, at][:, 0], *views
+        numbers, masked = draw_views(self.size, patches, self._random)
+        own = masked.view(-1, self.size, patches)[:, rows()].flatten(0, 1)
+        return self.episodes.states[episode[rows()], at[rows()]][:, 0], numbers[:, rows()], own
 
     def training(self) -> Tensor:
         """(B, 1) random training episodes: of the first scene, then of the second, ..."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from djepa.models.episodes import FRAMES, Episodes
 from djepa.models.kinds import Model
 from djepa.models.objectives import Draws, draw
+from djepa.models.parallel import rows
 from djepa.models.predict import encode_states
 from djepa.tasks.task import Scene
 
@@ -67,7 +68,7 @@ class Cache:
         noise: float = 0.0,
         validation: bool = False,
     ) -> tuple[Tensor, Tensor, Draws]:
-        """Random windows of training or of validation episodes.
+        """Random windows of training or of validation episodes; of several processes each its own.
 
         Latents (B, T, D), blocks (B, T - 1, stride A), draws.
         """
@@ -78,5 +79,6 @@ class Cache:
         first = self._episodes.validation
         episode = integers(0, first) if validation else integers(first, self._known)
         at = integers(0, self._latents.shape[1] - T + 1) + torch.arange(T, device=self._device)
-        draws = draw(B, T, self._latents.shape[2], random, noise=noise)
+        draws = draw(B, T, self._latents.shape[2], random, noise=noise).rows(rows())
+        episode, at = episode[rows()], at[rows()]
         return self._latents[episode, at].float(), self._blocks[episode, at[:, :-1]], draws

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from djepa.models.lewm import IMAGENET_MEAN, IMAGENET_STD
 from djepa.models.nets import ViT
+from djepa.models.parallel import count, everyones, mean_of_all, rows
 
 GLOBAL, LOCAL = 2, 4  # views of each kind
 NUMBERS = 24  # random numbers that make a view
@@ -86,7 +87,8 @@ def distil_loss(
     views = -sum(((whole[i] * logs[j]).sum(-1).mean() for i, j in pairs), logs.new_zeros(()))
     guess = (student.parts(seen[:, 1:].flatten(0, 1)).float() / STUDENT_HEAT).log_softmax(-1)
     hidden = masked.flatten().float()
-    patches = -((parts * guess).sum(-1) * hidden).sum() / hidden.sum().clamp(min=1)
+    masks = mean_of_all(hidden.sum()).clamp(min=1 / count())
+    patches = -((parts * guess).sum(-1) * hidden).sum() / masks
     return views / len(pairs) + patches + SPREAD_WEIGHT * _spread(seen[:, 0].view(GLOBAL, B, -1))
 
 
@@ -152,9 +154,10 @@ def _recoloured(images: Tensor, u: Tensor) -> Tensor:
 @torch.no_grad()
 def _assign(logits: Tensor) -> Tensor:
     """Shares of prototypes per row, so that all are used alike over the batch (Sinkhorn-Knopp)."""
-    q = ((logits.float() - logits.float().max()) / TEACHER_HEAT).exp()
+    highest = everyones(logits.float().max()[None]).max()
+    q = ((logits.float() - highest) / TEACHER_HEAT).exp()
     for _ in range(3):
-        q = q / q.sum(0, keepdim=True).clamp(min=1e-12)
+        q = q / everyones(q.sum(0, keepdim=True)).sum(0, keepdim=True).clamp(min=1e-12)
         q = q / q.sum(1, keepdim=True).clamp(min=1e-12)
     return q
 
@@ -162,7 +165,8 @@ def _assign(logits: Tensor) -> Tensor:
 def _spread(tokens: Tensor) -> Tensor:
     """KoLeo: minus the log distance to the nearest other frame, in each view (V, B, W)."""
     x = F.normalize(tokens.float(), dim=-1)
-    near = x @ x.transpose(1, 2)
-    near = near - 3.0 * torch.eye(x.shape[1], device=x.device)
+    every = everyones(x.transpose(0, 1)).transpose(0, 1)  # frames of all processes
+    near = x @ every.transpose(1, 2)
+    near = near - 3.0 * torch.eye(every.shape[1], device=x.device)[rows()]
     gap = (2 - 2 * near.amax(-1)).clamp(min=1e-6).sqrt()
     return -gap.log().mean()

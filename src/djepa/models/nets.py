@@ -8,13 +8,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from djepa.errors import DjepaError
+from djepa.models.parallel import BatchNorm, count, rows
 
 FEW = 4  # tokens; below, tiles made for long sequences are nearly all padding
 Memory = list[tuple[Tensor, Tensor]]  # keys and values (B, heads, T, head) of every layer
 
 
 class Dropout(nn.Module):
-    """Dropout that draws from the generator that `draw_from` gave it."""
+    """Dropout that draws from the generator that `draw_from` gave it.
+
+    It draws for the whole batch, of which a process may have a part.
+    """
 
     def __init__(self, share: float) -> None:
         super().__init__()
@@ -22,13 +26,14 @@ class Dropout(nn.Module):
         self.random: torch.Generator | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape; in eval mode, or with a share of 0, nothing happens."""
+        """(n, ...) rows; in eval mode, or with a share of 0, nothing happens."""
         if not (self.training and self.share):
             return x
         if self.random is None:
             raise DjepaError("Dropout needs a generator in training: call `draw_from` first.")
-        kept = torch.rand(x.shape, device=x.device, generator=self.random) >= self.share
-        return x * kept / (1 - self.share)
+        whole = (len(x) * count(), *x.shape[1:])
+        drawn = torch.rand(whole, device=x.device, generator=self.random)[rows()]
+        return x * (drawn >= self.share) / (1 - self.share)
 
 
 def draw_from(module: nn.Module, random: torch.Generator) -> bool:
@@ -185,7 +190,7 @@ class Projector(nn.Module):
 
     def __init__(self, width: int, hidden: int, out: int) -> None:
         super().__init__()
-        self.up, self.norm = nn.Linear(width, hidden), nn.BatchNorm1d(hidden)
+        self.up, self.norm = nn.Linear(width, hidden), BatchNorm(hidden)
         self.down = nn.Linear(hidden, out)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from djepa.models.lewm import LeWM
+from djepa.models.parallel import count, everyones, mean_of_all
+from djepa.models.parallel import rows as own_rows
 from djepa.models.patches import PatchGeometry
 from djepa.models.protocol import CONTEXT
 from djepa.models.tdjepa import TDJEPA
@@ -26,6 +28,10 @@ class Draws(NamedTuple):
     directions: Tensor  # (D, 1024) normal: where SIGReg looks; (0, 1024) where it does not
     pairs: Tensor  # (3, B) int: first frame, gap to the second, frame of the foreign window
     noise: Tensor  # (B, T, D) added to latents that the predictor reads; (B, 0, D) for none
+
+    def rows(self, own: slice) -> "Draws":
+        """Those of some windows."""
+        return Draws(self.directions, self.pairs[:, own], self.noise[own])
 
     def disturb(self, latents: Tensor, first: int = 0) -> Tensor:
         """Latents (B, t, D) of frames `first`, ... as the predictor reads them."""
@@ -65,8 +71,9 @@ def sigreg(latents: Tensor, directions: Tensor) -> Tensor:
     weight[:1].mul_(0.5)  # in place on the device: assigning a number would copy it there
     weight[-1:].mul_(0.5)
     angles = x[..., None] * t  # (B, T, directions, knots)
-    gap = (angles.cos().mean(0) - normal).square() + angles.sin().mean(0).square()
-    return (gap @ (weight * normal)).mean() * len(latents)
+    real, imaginary = mean_of_all(angles.cos().mean(0)), mean_of_all(angles.sin().mean(0))
+    gap = (real - normal).square() + imaginary.square()
+    return (gap @ (weight * normal)).mean() * len(latents) * count()
 
 
 def one_step(model: LeWM, latents: Tensor, blocks: Tensor, draws: Draws, detach: bool) -> Tensor:
@@ -96,7 +103,7 @@ def temporal_distance(model: TDJEPA, latents: Tensor, pairs: Tensor) -> Tensor:
     last = (first + gap).clamp(max=T - 1)
     source, target = latents[rows, first].float(), latents[rows, last].float()
     fit = F.smooth_l1_loss(model.distance(source, target), (last - first).float())
-    foreign = latents.roll(1, dims=0)[rows, other].float()
+    foreign = everyones(latents).roll(1, dims=0)[own_rows()][rows, other].float()
     return fit + F.relu(T - 1 - model.distance(source, foreign)).mean()
 
 

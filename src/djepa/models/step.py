@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from djepa.errors import DjepaError
 from djepa.models.graph import Recorded, record
 from djepa.models.nets import draw_from
+from djepa.models.parallel import average, count
 
 Model = TypeVar("Model", bound=nn.Module)
 CLIP = 1.0
@@ -58,7 +59,7 @@ class Step(Generic[Model]):
     def record(self, inputs: Sequence[Tensor]) -> None:
         """Record the step on inputs of these shapes; nothing of the training changes by that."""
         self._recorded = None
-        if self._gpu:
+        if self._gpu and count() == 1:  # what is gathered on the way is not recorded
             self._rate.zero_()
             before = self.state()
             self._recorded = record(self._run, inputs, self._random)
@@ -130,12 +131,13 @@ class Step(Generic[Model]):
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._gpu):
             value = self._loss(*inputs)
         value.backward()
+        value = average(self._trained, value.detach())
         nn.utils.clip_grad_norm_(self._trained, CLIP)
         self._optimiser.step()
         if self._keep:
             shadow, live = zip(*self._pairs, strict=True)
             torch._foreach_lerp_(shadow, live, 1 - self._keep)
-        return value.detach()
+        return value
 
     def _frozen_copy(self) -> Model:
         return copy.deepcopy(self._model).eval().requires_grad_(False)

@@ -10,7 +10,8 @@ their encoder from itself; with `encoder` given there is none.
 What step i does follows from the configuration and i alone: its windows, its learning rate, and how
 many episodes it may draw from, for which it waits if need be. So a run that was cut off ends in the
 weights of one that was not, bit for bit on a CPU. On a GPU sums run in an order that changes from
-run to run, and with it the last bits.
+run to run, and with it the last bits. Several processes that torchrun starts share every batch, and
+take the steps that one would take, within rounding: see parallel.py.
 
 Legend: B windows, T frames of a window, D latent.
 """
@@ -31,6 +32,7 @@ from torch import Tensor
 
 from djepa.errors import DjepaError
 from djepa.files import write_atomically
+from djepa.models import parallel
 from djepa.models.batches import Batches
 from djepa.models.cache import Cache
 from djepa.models.compiled import compile_checked
@@ -78,25 +80,25 @@ class Trainer:
     def __init__(self, config: TrainConfig, out: Path, data: Path | None = None) -> None:
         self.config, self.out, self.objective = config, out, OBJECTIVES[config.geometry]
         out.mkdir(parents=True, exist_ok=True)
-        self.device = torch.device(config.device)
+        self.device = parallel.begin(config.device)
+        self.first = parallel.number() == 0  # it judges the model and writes every file
         self.task = get_task(config.world)
         self.scenes = [Scene(config.world, shape, config.look) for shape in config.shapes]
         sizes = self.objective.first, config.windows or self.objective.then
         first, self.then = (max(8, size // config.shrink) for size in sizes)
         self.first_steps = 0 if config.encoder else max(1, round(config.joint * config.steps))
         self.saved = self._read_state()
-        if self.saved is None:
+        if self.saved is None and self.first:
             (out / "log.jsonl").unlink(missing_ok=True)
         where, drawn = data or out / "episodes", (config.shapes, config.world, config.perturbed)
         shards = plan_shards(where, config.episodes, 0, *drawn)
-        self.simulation = None if data else Simulation(shards)
-        self.development = (
-            collect_each(config, out / "development", config.development)
-            if self.task.validating is None
-            else []  # nothing can be executed
-        )
+        self.simulation = Simulation(shards) if self.first and not data else None
+        self.development = []  # without any nothing can be executed, or another process does it
+        if self.first and self.task.validating is None:
+            self.development = collect_each(config, out / "development", config.development)
         self.episodes = Episodes(shards, self.device, simulation=self.simulation)
         self.batches = Batches(self.scenes, self.episodes, first, config.seed)
+        parallel.check_batch(self.then)
         self.model = self._fresh().to(self.device)
         for other in config.begin:
             begin_with(self.model, other, self.device)
@@ -130,6 +132,8 @@ class Trainer:
 
     def say(self, **entry: Any) -> None:
         """One line of the log."""
+        if not self.first:
+            return
         entry = {"seconds": round(time.monotonic() - self.began, 1), **entry}
         with (self.out / "log.jsonl").open("a") as log:
             log.write(json.dumps(entry) + "\n")
@@ -280,6 +284,8 @@ class Trainer:
             if self.device.type == "cuda" and i % SYNC_EVERY == 0:
                 torch.cuda.synchronize()
             late = time.monotonic() > self.deadline
+            if self.deadline < math.inf:
+                late = parallel.agree(late, self.device)
             if late or time.monotonic() - kept > SAVE_EVERY:
                 self._write_state(phase, step, i)
                 kept = time.monotonic()
@@ -288,6 +294,8 @@ class Trainer:
                 raise OutOfTimeError(f"step {i:,} of {steps:,} of the {phase} phase")
 
     def _write_state(self, phase: str, step: Step[Any], i: int) -> None:
+        if not self.first:
+            return
         head = {"config": asdict(self.config), "phase": phase, "step": i}
         data = save(step.state(), metadata={"head": json.dumps(head)})
         write_atomically(self.out / "resume.safetensors", bytes(data))
@@ -324,7 +332,10 @@ class Trainer:
     def _better(
         self, best: tuple[float, Model], model: Model, i: int, cache: Cache
     ) -> tuple[float, Model]:
-        selection, loss = self.select(model), self._validate(model, cache)
+        if not self.first:
+            return best
+        with parallel.alone():
+            selection, loss = self.select(model), self._validate(model, cache)
         self.say(phase="predictor", step=i, validation=loss, **_known(selection=selection))
         worth = self._worth(selection, loss)
         if worth < best[0]:
@@ -347,7 +358,10 @@ class Trainer:
     ) -> Loss:
         """As configured; dropout from a generator of its own cannot be compiled."""
         what = self.config.compiled
-        if self.device.type != "cuda" or what == "nothing" or draw_from(model, self.dropout):
+        alone = parallel.count() == 1  # what is gathered on the way is not compiled
+        if self.device.type != "cuda" or what == "nothing" or not alone:
+            return loss
+        if draw_from(model, self.dropout):
             return loss
         found = compile_checked(loss, model, inputs, blocks if what == "blocks" else ())
         gaps = {"gradient_gap": round(found.gap, 4), "allowed_gap": round(found.allowed, 4)}
