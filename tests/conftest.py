@@ -6,6 +6,7 @@ the CPU time of tests and of the processes they start: how busy the machine is h
 """
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
-from djepa.rollout.engine import LocalEngine
+from djepa.rollout.engine import LocalEngine, end_workers
 from djepa.rollout.execute import CollectConfig
 
 SLOW = Path(__file__).parent / "slow.txt"
@@ -27,6 +28,16 @@ SMALL = CollectConfig(starts=10, block=4)
 def small_bank(tmp_path_factory: pytest.TempPathFactory) -> Bank:
     """Ten reference-control starts in three blocks. Not to be written to."""
     return collect(tmp_path_factory.mktemp("banks") / "small", SMALL, LocalEngine(1))
+
+
+@pytest.fixture(autouse=True)
+def no_worker_stays() -> Iterator[None]:
+    """Workers would have the environment of an earlier test."""
+    yield
+    end_workers()
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        ray.shutdown()
 
 
 @pytest.fixture

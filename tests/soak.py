@@ -52,6 +52,7 @@ def commands() -> dict[str, Command]:
         ("predict", "bank", *lewm),
         ("predict", "other", *lewm),
     )
+    predict = ("predict", "OUT", *lewm)
     study = ("study", "pusht", "--pools", "reference", "--until", "fit reference", "--out", "OUT")
     episodes = ("simulate", "push", "--episodes", "3000", "--workers", "2")
     train = ("train", "push", "--device", "cpu", "--shrink", "64", "--episodes", "2048")
@@ -62,7 +63,10 @@ def commands() -> dict[str, Command]:
     loop = (*loop, "--evaluations", "32", "--samples", "16", "--budget", "25", "--workers", "2")
     found = (
         Command("collect", (*collect, "--workers", "2", "--out", "OUT")),
-        Command("predict", ("predict", "OUT", *lewm), ((*bank, "--out", "bank"),), inside="bank"),
+        Command(
+            "predict", (*predict, "--workers", "1"), ((*bank, "--out", "bank"),), inside="bank"
+        ),
+        Command("predict in two", (*predict, "--workers", "2"), predicted[:1], inside="bank"),
         Command("fit", (*fit, "--out", "OUT"), predicted),
         Command("decide", ("decide", "fitted", "other", "--out", "OUT/record.json"), fitted),
         Command("export", export, fitted),

@@ -1,7 +1,7 @@
 """How many threads share a computation: sums of several round differently from those of one."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
@@ -15,3 +15,8 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def threads_for(device: str) -> AbstractContextManager[None]:
+    """One thread on a CPU, where the bits of a sum depend on how many share it."""
+    return one_thread() if device == "cpu" else nullcontext()

@@ -67,7 +67,7 @@ def test_two_workers_write_the_same_bytes_as_one(small_bank: Bank, tmp_path: Pat
 
 def test_blocks_in_any_order_give_the_same_bank(small_bank: Bank, tmp_path: Path) -> None:
     class Backwards:
-        def map(self, work, items):  # type: ignore[no-untyped-def]
+        def map(self, work, items, shared=None, device="cpu"):  # type: ignore[no-untyped-def]
             for key, item in sorted(items, key=lambda pair: -pair[0]):
                 yield key, work(item)
 

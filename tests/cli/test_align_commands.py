@@ -11,6 +11,8 @@ import pytest
 
 from commands import djepa
 from djepa.align.plastic import Patch, base_hash, plastic_names, save_patch
+from djepa.cli.fit import FitAlignment
+from djepa.cli.workers import Workers
 from djepa.models.weights import load_geometry
 
 PLAN = """
@@ -60,6 +62,32 @@ def alignment(banks: Path) -> Path:
     assert "No valid threshold for harm at most 2.0% with 95% confidence on 3" in done.stdout
     assert "base score:" in done.stdout
     return out
+
+
+def test_several_presets_are_fitted_side_by_side(
+    banks: Path, alignment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each as if it were alone; what is there already is kept."""
+    given = FitAlignment(
+        bank=banks / "fit",
+        calibration=banks / "calibration",
+        out=tmp_path,
+        preset=("published", "tdjepa"),
+        guarantee=banks / "test",
+        updates=20,
+        execution=Workers(workers=1),
+    )
+    assert given.run() == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"published", "tdjepa"}
+    for file in alignment.iterdir():
+        assert (tmp_path / "published" / file.name).read_bytes() == file.read_bytes()
+    shutil.rmtree(tmp_path / "tdjepa")
+    capsys.readouterr()
+    assert given.run() == 0
+    said = capsys.readouterr().out
+    assert "published is there already" in said.replace("\n", "")
+    assert "tdjepa: fitting on 5 starts" in said
+    assert (tmp_path / "tdjepa" / "manifest.json").exists()
 
 
 def test_deciding_is_the_same_in_every_process_and_never_opens_an_outcome(

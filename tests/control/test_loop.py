@@ -18,8 +18,10 @@ from djepa.control.loop import Work, control, run_block
 from djepa.control.planners import PLANNERS, Planner, PlannerConfig
 from djepa.control.results import Episodes, first_below
 from djepa.errors import DjepaError
+from djepa.models import precision
 from djepa.models.lewm import LeWM
-from djepa.rollout.engine import LocalEngine, RayEngine
+from djepa.rollout.cluster import RayEngine
+from djepa.rollout.engine import LocalEngine
 
 SHORT = EpisodeConfig(split="other", episodes=3, budget=10, block=2)
 SEARCH = {"evaluations": 48, "samples": 8, "elites": 3}
@@ -45,7 +47,9 @@ class Crash:
     def __init__(self, after: int) -> None:
         self.after = after
 
-    def map(self, work: Any, items: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    def map(
+        self, work: Any, items: Iterable[tuple[int, Any]], shared: Any = None, device: str = "cpu"
+    ) -> Iterator[tuple[int, Any]]:
         for done, (key, item) in enumerate(items):
             if done == self.after:
                 raise KeyboardInterrupt
@@ -72,7 +76,8 @@ def test_batches_of_another_device_are_filled_up(
     kind: str, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There always 32 are planned together, so that fewer do not compute differently."""
-    monkeypatch.setattr(planners, "arithmetic_here", lambda device: "the same")
+    for where in (planners, precision):
+        monkeypatch.setattr(where, "arithmetic_here", lambda device: "the same")
     given = {"geometry": "tiny-tdjepa", "alignment": str(models.parent / "alignment"), **SEARCH}
     own = Planner(PlannerConfig(kind, **given), "push", "cpu:0")
     now = [episode.now() for episode in draw_episodes(replace(SHORT, block=3), 0)]

@@ -24,7 +24,8 @@ from djepa.models.tdjepa import TDJEPA
 from djepa.models.weights import load_geometry, save_geometry, weights_hash
 from djepa.pools import REFERENCE
 from djepa.pools.cem import CEM, LAST
-from djepa.rollout.engine import LocalEngine, RayEngine
+from djepa.rollout.cluster import RayEngine
+from djepa.rollout.engine import LocalEngine
 from djepa.rollout.execute import BlockWork, CollectConfig, draw_block, pool_seeds, run_block
 from djepa.tasks.task import Scene
 from djepa.threads import one_thread
@@ -176,7 +177,9 @@ def test_no_reference_and_no_outcome_reach_the_search(bank: Bank, weights: Path)
 
 def test_a_stopped_collection_goes_on(bank: Bank, weights: Path, tmp_path: Path) -> None:
     class Stops:
-        def map(self, work: Any, items: Any) -> Iterator[tuple[int, Any]]:
+        def map(
+            self, work: Any, items: Any, shared: Any = None, device: str = "cpu"
+        ) -> Iterator[tuple[int, Any]]:
             key, item = next(items)
             yield key, work(item)
             raise KeyboardInterrupt

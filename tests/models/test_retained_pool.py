@@ -19,7 +19,8 @@ from djepa.models.planner_pool import CEMProposer, RetainingProposer, proposer_o
 from djepa.models.predict import predict
 from djepa.models.weights import load_geometry, weights_hash
 from djepa.pools import REFERENCE, Retention
-from djepa.rollout.engine import LocalEngine, RayEngine
+from djepa.rollout.cluster import RayEngine
+from djepa.rollout.engine import LocalEngine
 from djepa.rollout.execute import BlockWork, CollectConfig, draw_block, run_block
 from djepa.tasks.task import Scene
 

@@ -21,7 +21,11 @@ from djepa.align.driving import (
 )
 from djepa.errors import DjepaError
 from djepa.evidence.score import Score
+from djepa.rollout.engine import Engine, LocalEngine, in_order
 from djepa.seeds import seed_for
+from djepa.threads import one_thread
+
+HERE = LocalEngine(1)
 
 SCALES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the correction, chosen on calibration scenes
 EPOCHS, ALPHAS, RISKS, MARGINS = (
@@ -142,8 +146,9 @@ def fit_anchor(
     risk: bool = True,
     folds: int | None = None,
     recipe: Recipe = ANCHOR,
+    engine: Engine = HERE,
 ) -> Anchored:
-    """Leave one log out to choose the setting, then fit on all logs.
+    """Leave one log out to choose the setting, then fit on all logs; folds in an engine's workers.
 
     Scenes of a log stay together, each fold has its own normalisation. `folds` puts logs together
     if there are more. Native unless a setting is better on the logs left out; ties go to the
@@ -152,23 +157,48 @@ def fit_anchor(
     left_out = leave_out(evidence.logs, folds)
     risks = RISKS if risk else RISKS[:1]
     grid = [Setting(*point) for point in product(EPOCHS, ALPHAS, risks, MARGINS)]
+    shared = _Folds(evidence, outcomes, seed, risk, recipe, grid)
+    items = ((fold, (fold, rows)) for fold, rows in enumerate(left_out))
     total = dict.fromkeys(grid, 0.0)
-    for fold, rows in enumerate(left_out):
-        mask = torch.ones(len(evidence), dtype=torch.bool)
-        mask[rows] = False
-        inner = mask.nonzero()[:, 0]
-        test, pdms = evidence.rows(rows), outcomes.pdms[rows]
-        for model in _anchors(evidence.rows(inner), outcomes.rows(inner), seed, fold, risk, recipe):
-            read, native = model.read(test), test.native
-            for setting in (s for s in grid if s.epochs == model.setting.epochs):
-                U = _utility(test, *read, setting)
-                total[setting] += _sum(pdms, switch(U, test.ids, native, setting.margin))
+    for found in in_order(engine.map(_fold, items, shared)):
+        for setting, pdms in found.items():
+            total[setting] += pdms
     order = sorted(grid, key=lambda s: (-round(total[s], 9), -s.margin, -s.risk, s.alpha, s.epochs))
     chosen = order[0] if total[order[0]] > total[Setting()] + 1e-9 else Setting()
     for model in _anchors(evidence, outcomes, seed, -1, risk, recipe):
         if model.setting.epochs == chosen.epochs:
             return Anchored(model.network, model.normal, chosen)
     raise DjepaError(f"The recipe ends before epoch {chosen.epochs}.")
+
+
+@dataclass(frozen=True, eq=False)
+class _Folds:
+    """What all folds share."""
+
+    evidence: DrivingEvidence
+    outcomes: DrivingOutcomes
+    seed: int
+    risk: bool
+    recipe: Recipe
+    grid: list[Setting]
+
+
+def _fold(item: tuple[int, Tensor], of: _Folds) -> dict[Setting, float]:
+    """PDMS of every setting on the scenes left out, fitted on the others by one thread."""
+    fold, rows = item
+    mask = torch.ones(len(of.evidence), dtype=torch.bool)
+    mask[rows] = False
+    inner = mask.nonzero()[:, 0]
+    fit = of.evidence.rows(inner), of.outcomes.rows(inner)
+    test, pdms = of.evidence.rows(rows), of.outcomes.pdms[rows]
+    found = dict.fromkeys(of.grid, 0.0)
+    with one_thread():
+        for model in _anchors(*fit, of.seed, fold, of.risk, of.recipe):
+            read, native = model.read(test), test.native
+            for setting in (s for s in of.grid if s.epochs == model.setting.epochs):
+                U = _utility(test, *read, setting)
+                found[setting] = _sum(pdms, switch(U, test.ids, native, setting.margin))
+    return found
 
 
 def leave_out(logs: Sequence[str], folds: int | None = None) -> list[Tensor]:

@@ -206,6 +206,13 @@ class Alignment:
         self.gate, self._calibrated_on = keys[at][3], evidence
         return self
 
+    def that_saw(self, fitting: Evidence | None, calibration: Evidence | None) -> "Alignment":
+        """Itself, calibrated, without its checkpoints, and with this evidence named as what it was
+        fitted and calibrated on: none while it travels from one process to another.
+        """
+        self._snapshots, self._fitted, self._calibrated_on = [], fitting, calibration
+        return self
+
     def guarantee(
         self, evidence: Evidence, outcomes: Given, harm: float, confidence: float = 0.95
     ) -> Guarantee:

@@ -6,7 +6,7 @@ Controls are among them: the density of a pool made around a hidden solution poi
 Legend: N starts, K candidates.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -25,7 +25,10 @@ from djepa.evidence.fusion import fuse
 from djepa.evidence.ranks import best, order, ordinal_ranks
 from djepa.evidence.tokens import consensus
 from djepa.models.lewm import LeWM
+from djepa.rollout.engine import Engine, LocalEngine
+from djepa.threads import threads_for
 
+HERE = LocalEngine(1)
 PLASTIC, TUNED = "tdjepa-plastic", "tdjepa-tuned"  # TD-JEPA with the end of its predictor replaced
 
 
@@ -128,9 +131,33 @@ def aligned(alignment: Alignment) -> Chooser:
 
 
 def fit_aligned(config: AlignConfig, fit: Population, calibration: Population) -> Alignment:
-    """A fitted and calibrated alignment."""
-    alignment = Alignment(config).fit(fit.evidence, fit.outcomes)
-    return alignment.calibrate(calibration.evidence, calibration.outcomes)
+    """A fitted and calibrated alignment; on a CPU by one thread, so alike wherever it is fitted."""
+    with threads_for(fit.evidence.ids.device.type):
+        alignment = Alignment(config).fit(fit.evidence, fit.outcomes)
+        return alignment.calibrate(calibration.evidence, calibration.outcomes)
+
+
+def fit_each(
+    configs: Iterable[tuple[str, AlignConfig]],
+    fit: Population,
+    calibration: Population,
+    engine: Engine = HERE,
+) -> Iterator[tuple[str, Alignment]]:
+    """Alignments by name, as the workers of an engine finish them: each is fitted alone."""
+    names, device = list[str](), fit.evidence.ids.device.type
+
+    def items() -> Iterator[tuple[int, AlignConfig]]:
+        for name, config in configs:
+            names.append(name)
+            yield len(names) - 1, config
+
+    for n, found in engine.map(_fit_item, items(), (fit, calibration), device):
+        yield names[n], found.that_saw(fit.evidence, calibration.evidence)
+
+
+def _fit_item(config: AlignConfig, parts: tuple[Population, Population]) -> Alignment:
+    """Fitted, and light enough to travel."""
+    return fit_aligned(config, *parts).that_saw(None, None)
 
 
 def with_plastic(e: Evidence) -> Evidence:

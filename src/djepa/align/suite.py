@@ -10,7 +10,7 @@ FOLDER/
 Legend: N starts, K candidates.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import msgspec
 
 from djepa.align.fit import AlignConfig, Alignment
 from djepa.align.methods import (
+    HERE,
     PLASTIC,
     Chooser,
     Dense,
@@ -26,8 +27,8 @@ from djepa.align.methods import (
     Population,
     aligned,
     composed,
-    fit_aligned,
     fit_composed,
+    fit_each,
 )
 from djepa.align.presets import FOUR, PAIR, SUITE
 from djepa.align.registry import slug
@@ -37,6 +38,7 @@ from djepa.artefacts.records import MANIFEST, Kind, encode_json, read_bytes, sha
 from djepa.artefacts.write import Writer
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, same_weights
+from djepa.rollout.engine import Engine
 
 MIXTURES: dict[str, tuple[tuple[str, ...], Dense]] = {
     "fusion, two": (PAIR, None),
@@ -98,8 +100,9 @@ def fit_suite(
     card: dict[str, Any],
     say: Say = lambda line: None,
     recipe: Recipe | None = None,
+    engine: Engine = HERE,
 ) -> Suite:
-    """Fit whatever is not in the folder yet."""
+    """Fit whatever is not in the folder yet; alignments in the workers of the engine."""
     recipe = recipe or Recipe(MIXTURES, SUITE)
     names = [*fit.evidence.identities, *calibration.evidence.identities]
     starts = {"card": card, "starts": [name[:16] for name in names]}
@@ -122,7 +125,17 @@ def fit_suite(
             }
             writer.write({MIXED: encode_json(folder / MIXED, found)})
         for name in recipe.alignments:
-            _fit_one(writer, name, recipe, (fit, calibration), card, say)
+            _enter(writer, name)
+
+        def missing() -> Iterator[tuple[str, AlignConfig]]:
+            for name, config in recipe.alignments.items():
+                if _part(name) not in writer.files:
+                    say(name)
+                    yield name, config
+
+        for name, alignment in fit_each(missing(), fit, calibration, engine):
+            save_alignment(alignment, folder / slug(name), {"method": name, **card})
+            _enter(writer, name)
         adapted = PLASTIC in calibration.evidence.names
         adapted = adapted and _part("relational") in writer.files
         if adapted and COMPOSED not in writer.files:
@@ -138,24 +151,12 @@ def _part(name: str) -> str:
     return f"{slug(name)}/{MANIFEST}"
 
 
-def _fit_one(
-    writer: Writer,
-    name: str,
-    recipe: Recipe,
-    parts: tuple[Population, Population],
-    card: dict[str, Any],
-    say: Say,
-) -> None:
-    """One alignment, unless it is there: the manifest of its folder stands for it."""
+def _enter(writer: Writer, name: str) -> None:
+    """An alignment that is there, if it is: the manifest of its folder stands for it."""
     folder = writer.path / slug(name)
-    if _part(name) in writer.files:
-        return
-    if not (folder / MANIFEST).exists():
-        say(name)
-        alignment = fit_aligned(recipe.alignments[name], *parts)
-        save_alignment(alignment, folder, {"method": name, **card})
-    Folder(folder, ALIGNMENT).verify()
-    writer.enter({_part(name): read_bytes(folder / MANIFEST)})
+    if _part(name) not in writer.files and (folder / MANIFEST).exists():
+        Folder(folder, ALIGNMENT).verify()
+        writer.enter({_part(name): read_bytes(folder / MANIFEST)})
 
 
 def unseen(folder: Path, evidence: Evidence) -> None:

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 ALL, PATHS = "all", ("json", "planner")
 AGAINST = {"world": "plain loop", "growth": "smallest", "onnx": "torch", "plan": "plain float32"}
-ALONE = ("onnx", "plan")  # no part of all
+AGAINST |= {"engine": "local processes"}
+ALONE = ("onnx", "plan", "engine")  # no part of all
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,15 @@ class Bench(Options):
     """Measure against the plain way in the same run, so that machines can be compared."""
 
     what: Annotated[str, Positional, arg(metavar="WHAT")] = "world"
-    """What to measure: world, geometry, align, growth, or all of them; or onnx, plan."""
+    """What to measure: world, geometry, align, growth, or all of them; or onnx, plan,
+    engine (Ray against local processes)."""
     json: Annotated[Path | None, arg(aliases=("--out",))] = None
     """Also write the numbers here, as they come."""
 
     def run(self) -> int:
         """Measure and print a table per bench."""
         from djepa.bench.align import bench_align
+        from djepa.bench.engine import bench_engine
         from djepa.bench.geometry import bench_geometry
         from djepa.bench.growth import bench_growth
         from djepa.bench.measure import bench_markdown
@@ -44,6 +47,7 @@ class Bench(Options):
             "growth": bench_growth,
             "onnx": bench_onnx,
             "plan": bench_plan,
+            "engine": bench_engine,
         }
         check_name("bench", self.what, (*benches, ALL))
         found: dict[str, list[Row]] = {}

@@ -50,7 +50,8 @@ class Check:
         source = bank.manifest.get("source")
         if not isinstance(source, dict):
             return None
-        from djepa.models.planner_pool import arithmetic_here, proposer_of
+        from djepa.models.planner_pool import proposer_of
+        from djepa.models.precision import arithmetic_here
 
         what = "retention" if source.get("search") == "retention" else "search"
         try:

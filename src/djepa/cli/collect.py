@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, arg
 
 from djepa.cli.console import console, progress
+from djepa.cli.workers import Workers
 
 if TYPE_CHECKING:
     from djepa.bank.read import Bank
@@ -71,17 +72,11 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Execution:
+class Execution(Workers):
     """Where the work is done. None of it changes a byte but --block, the size of a file."""
 
     block: int = 16
     """Starts per file, which is also the unit of work and of what a crash can lose."""
-    engine: str = "local"
-    """local (processes on this machine) or ray."""
-    workers: int = 0
-    """Processes; 0 takes every core."""
-    address: str = ""
-    """Ray cluster to join; without it RAY_ADDRESS, or a local one that ends with the command."""
 
 
 @dataclass(frozen=True)
@@ -103,14 +98,12 @@ class Collect:
     def run(self) -> int:
         """Collect, print where it is and what was dropped."""
         from djepa.bank.collect import collect
-        from djepa.rollout.engine import get_engine
         from djepa.rollout.execute import CollectConfig
 
         groups = (self, self.population, self.decoy, self.execution)
         flags = {name: value for group in groups for name, value in vars(group).items()}
         config = CollectConfig(**{name: flags[name] for name in CollectConfig.__dataclass_fields__})
-        run = self.execution
-        engine = get_engine(run.engine, run.workers, run.address or None)
+        engine = self.execution.start()
         proposer = self._proposer(config)
         began, there = time.monotonic(), list[int]()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import Positional, arg
 
 from djepa.cli.console import console, progress
+from djepa.cli.workers import Workers
 
 if TYPE_CHECKING:
     from djepa.control.results import Episodes
@@ -59,17 +60,11 @@ class Search:
 
 
 @dataclass(frozen=True)
-class Execution:
+class Execution(Workers):
     """Where the work is done. None of it changes an episode, but a GPU rounds differently."""
 
     block: int = 0
     """Episodes per file, the unit of work. 0: 4, on a GPU 64."""
-    engine: str = "local"
-    """local (processes on this machine) or ray."""
-    workers: int = 0
-    """Processes; 0 takes every core, on a GPU one."""
-    address: str = ""
-    """Ray cluster to join; without it RAY_ADDRESS, or a local one that ends with the command."""
     device: str = "cpu"
     """Where geometries run: cpu or cuda."""
 
@@ -102,7 +97,6 @@ class Control:
         from djepa.control.results import Episodes
         from djepa.files import to_json, write_atomically
         from djepa.interop.record import write_decisions
-        from djepa.rollout.engine import get_engine
 
         run = self.execution
         others = [Episodes(path) for path in self.against]  # a wrong one is named before the work
@@ -113,9 +107,8 @@ class Control:
         given = {**vars(self.search), "horizon": ahead, "record": recorded}
         search = PlannerConfig(self.planner, **given)
         planner = Planner(search, self.world, run.device)
-        engine = get_engine(run.engine, run.workers, run.address or None)
         with progress("Closed loop", "episodes") as tick:
-            found = Episodes(control(self.out, config, planner, engine, tick))
+            found = Episodes(control(self.out, config, planner, run.start(), tick))
         if self.decisions:
             write_decisions(self.decisions, found.decisions(), {"episodes": found.hash})
         marks = sorted({min(config.goal, config.budget), config.budget})

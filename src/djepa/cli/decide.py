@@ -4,14 +4,12 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from tyro.conf import Positional, arg
 
 from djepa.cli.console import console
-
-if TYPE_CHECKING:
-    from djepa.interop.record import DecisionRecord
+from djepa.cli.workers import HERE, Workers
 
 
 @dataclass(frozen=True)
@@ -26,21 +24,22 @@ class Decide:
     """Write the decision record here as JSON: candidates, every score, choice, order, gate."""
     calibration: Path | None = None
     """Bank on which the gate was calibrated or certified: warn if this one's evidence differs."""
+    execution: Workers = HERE
 
     def run(self) -> int:
         """Decide, some starts after the other, and say how often the gate opened."""
         from djepa.bank.read import Bank
-        from djepa.interop.decide import decide_bank, load_decider
-        from djepa.interop.record import record, write_decisions
+        from djepa.interop.decide import decide_with, load_decider
+        from djepa.interop.record import write_decisions
 
         bank, decider, counts = Bank(self.bank), load_decider(self.alignment), [0, 0]
 
-        def records() -> "Iterator[DecisionRecord]":
-            for evidence, decision in decide_bank(bank, decider):
-                counts[0] += len(evidence)
-                counts[1] += int(decision.opened.sum())
-                if self.out:
-                    yield from record(evidence, decision, decider.gate)
+        def records() -> Iterator[str]:
+            engine = self.execution.start()
+            for part in decide_with(engine, bank, decider, recorded=bool(self.out)):
+                counts[0] += part.starts
+                counts[1] += part.opened
+                yield from part.records
 
         if self.out:
             write_decisions(self.out, records(), {"bank": bank.hash, **decider.hashes})

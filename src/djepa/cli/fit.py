@@ -1,12 +1,18 @@
 """`djepa fit`: learn from outcomes how the candidates of one decision relate."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
 from djepa.cli.console import console
+from djepa.cli.workers import HERE, Workers
+
+if TYPE_CHECKING:
+    from djepa.align.fit import AlignConfig, Alignment
+    from djepa.align.methods import Population
+    from djepa.bank.read import Bank
 
 
 @dataclass(frozen=True)
@@ -18,10 +24,10 @@ class FitAlignment:
     calibration: Path
     """Bank of the calibration starts; it must not share one with the fitting bank."""
     out: Path = Path("runs/alignment")
-    """Folder for the alignment."""
-    preset: str = "best"
+    """Folder for the alignment; with several presets a folder of such folders."""
+    preset: tuple[str, ...] = ("best",)
     """best (log costs of four geometries), published (LeWM, TD-JEPA), four (on JEPA-WM's rank),
-    four-fused, log, logs, pointwise, ranks, lewm or tdjepa."""
+    four-fused, log, logs, pointwise, ranks, lewm or tdjepa. Several are fitted at the same time."""
     guarantee: Path | None = None
     """Bank of further starts on which --harm is certified; not those of the calibration."""
     harm: float = 0.02
@@ -31,42 +37,61 @@ class FitAlignment:
     """Updates of the operator; 0 takes the preset's."""
     seed: int = 3072
     """Seed of the operator and of its batches."""
+    execution: Workers = HERE
 
     def run(self) -> int:
         """Fit, calibrate, save, say what was found."""
-        from dataclasses import replace
+        from djepa.align.methods import fit_each
+        from djepa.bank.read import Bank
+        from djepa.evidence.evidence import disjoint
 
-        from djepa.align.fit import Alignment
-        from djepa.align.outcomes import Outcomes
+        missing = self._missing()
+        if not missing:
+            return 0
+        banks = Bank(self.bank), Bank(self.calibration)
+        fit, calibration = (_population(bank, list(missing.values())) for bank in banks)
+        disjoint(fitting=fit.evidence, calibration=calibration.evidence)  # before the long part
+        for name, config in missing.items():
+            updates = f"{config.updates} updates"
+            console.print(f"{name}: fitting on {len(fit.evidence)} starts, {updates} ...")
+        found = fit_each(missing.items(), fit, calibration, self.execution.start())
+        for name, alignment in found:
+            self._save(name, alignment, banks)
+        return 0
+
+    def _missing(self) -> "dict[str, AlignConfig]":
+        """Presets to fit, by name. One that is there already is refused if it is the only one."""
         from djepa.align.presets import get_preset
+        from djepa.errors import DjepaError
+
+        found = {}
+        for name in dict.fromkeys(self.preset):
+            config = replace(get_preset(name), seed=self.seed)
+            done = (self._folder(name) / "manifest.json").exists()
+            if done and len(self.preset) == 1:
+                raise DjepaError(f"{self.out} holds a finished alignment. Choose another --out.")
+            if done:
+                console.print(f"{self._folder(name)} is there already")
+            else:
+                found[name] = replace(config, updates=self.updates) if self.updates else config
+        return found
+
+    def _folder(self, name: str) -> Path:
+        return self.out if len(self.preset) == 1 else self.out / name
+
+    def _save(self, name: str, alignment: "Alignment", banks: "tuple[Bank, Bank]") -> None:
+        """Certify if asked to, write, say what was found."""
         from djepa.align.store import save_alignment
         from djepa.bank.read import Bank
-        from djepa.errors import DjepaError
-        from djepa.evidence.evidence import Evidence, disjoint
         from djepa.evidence.fusion import Fusion
 
-        if (self.out / "manifest.json").exists():
-            raise DjepaError(f"{self.out} holds a finished alignment. Choose another --out.")
-        config = replace(get_preset(self.preset), seed=self.seed)
-        if self.updates:
-            config = replace(config, updates=self.updates)
-        banks = Bank(self.bank), Bank(self.calibration)
-        fit, calibration = (
-            Evidence.from_bank(bank, config.geometries, config.latents) for bank in banks
-        )
-        disjoint(fitting=fit, calibration=calibration)  # before the long part
-        outcomes = [Outcomes.from_bank(bank) for bank in banks]
-        console.print(f"fitting on {len(fit)} starts, {config.updates} updates ...")
-        alignment = Alignment(config).fit(fit, outcomes[0]).calibrate(calibration, outcomes[1])
-        hashes = {"fitting": banks[0].hash, "calibration": banks[1].hash}
+        hashes, config = {"fitting": banks[0].hash, "calibration": banks[1].hash}, alignment.config
         if self.guarantee:
             certified = Bank(self.guarantee)
             hashes["guarantee"] = certified.hash
-            starts = Evidence.from_bank(certified, config.geometries, config.latents)
-            console.print(
-                f"{alignment.guarantee(starts, Outcomes.from_bank(certified), self.harm)}"
-            )
-        save_alignment(alignment, self.out, {"preset": self.preset, "banks": hashes})
+            starts = _population(certified, [config])
+            console.print(f"{alignment.guarantee(starts.evidence, starts.outcomes, self.harm)}")
+        save_alignment(alignment, self._folder(name), {"preset": name, "banks": hashes})
         report, gate = alignment.report, alignment.gate
         assert report is not None
         assert gate is not None
@@ -75,5 +100,17 @@ class FitAlignment:
         mix = ", ".join(f"{w:g} {n}" for w, n in zip(fusion.weights, inputs, strict=True))
         console.print(f"{report.starts} starts taught, {report.skipped} of one class did not")
         console.print(f"base score: {mix}; gate opens above {gate.threshold:.4g}")
-        console.print(f"{self.out}")
-        return 0
+        console.print(f"{self._folder(name)}")
+
+
+def _population(bank: "Bank", configs: "list[AlignConfig]") -> "Population":
+    """Outcomes of a bank, and the evidence that any of these read."""
+    from djepa.align.methods import Population
+    from djepa.align.outcomes import Outcomes
+    from djepa.evidence.evidence import Evidence
+
+    names, latents = (
+        tuple(dict.fromkeys(name for config in configs for name in getattr(config, what)))
+        for what in ("geometries", "latents")
+    )
+    return Population(Evidence.from_bank(bank, names, latents), Outcomes.from_bank(bank))

@@ -108,7 +108,8 @@ def _run(given: list[str]) -> int:
     )
     try:
         command = _located(command)
-        _check_device(_device(command))
+        if not _elsewhere(command):
+            _check_device(_device(command))
         return int(command.run() or 0)
     except DjepaError as error:
         fail(error)
@@ -139,6 +140,11 @@ def _device(command: Any) -> str:
     """What --device says, wherever a command keeps it."""
     groups = [command, *vars(command).values()]
     return next((str(g.device) for g in groups if hasattr(g, "device")), "cpu")
+
+
+def _elsewhere(command: Any) -> bool:
+    """Whether only the workers of a cluster need the device."""
+    return isinstance(command, Predict) and command.execution.engine == "ray"
 
 
 def _check_device(name: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from djepa.cli.console import console, progress
+from djepa.cli.workers import HERE, Workers
 
 if TYPE_CHECKING:
     from djepa.models.protocol import Geometry
@@ -30,6 +31,7 @@ class Predict:
     marker-colour, pusher-colour; granular: plain, turned-90, turned-180, turned-270."""
     device: str = "cpu"
     """cpu or cuda."""
+    execution: Workers = HERE
 
     def run(self) -> int:
         """Predict with each geometry in turn."""
@@ -40,21 +42,23 @@ class Predict:
         if self.futures and self.no_futures:
             raise DjepaError("Either --futures or --no-futures.")
         stored = self.futures if self.futures or self.no_futures else None
-        bank = Bank(self.bank)
+        bank, engine = Bank(self.bank), self.execution.start()
         for name in self.geometry:
             for model, of in self._models(name, bank.config.world):
                 with progress(f"Predicting with {model.name}", "blocks") as tick:
-                    folder = predict_bank(bank, model, of, self.device, tick, stored, self.look)
+                    folder = predict_bank(
+                        bank, model, of, self.device, tick, stored, self.look, engine=engine
+                    )
                 console.print(f"{folder}")
         return 0
 
     def _models(self, name: str, world: str) -> "Iterator[tuple[Geometry, str]]":
-        """Geometries and the hashes of their weights."""
+        """Geometries, not yet on the device, and the hashes of their weights."""
         from djepa.lift.file import SUFFIX
         from djepa.lift.planner import planned_geometries
         from djepa.models.weights import load_geometry, weights_hash
 
         if name.endswith(SUFFIX):
-            yield from planned_geometries(Path(name), self.device, world)
+            yield from planned_geometries(Path(name), "cpu", world)
         else:
-            yield load_geometry(name, self.device, world), weights_hash(name)
+            yield load_geometry(name, world=world), weights_hash(name)

@@ -1,6 +1,5 @@
 """`djepa simulate`: episodes to train on."""
 
-from concurrent.futures import as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +7,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from djepa.cli.console import console, progress
+from djepa.cli.workers import HERE, Workers
 
 
 @dataclass(frozen=True)
@@ -24,26 +24,16 @@ class Simulate:
     """What the world comes in, in turn; its first shape unless some are named (push: T)."""
     seed: int = 0
     """Seed of everything drawn."""
-    workers: int = 0
-    """Processes; 0 takes every core."""
+    execution: Workers = HERE
 
     def run(self) -> int:
         """Simulate and say where the shards are."""
-        from djepa.models.episodes import Simulation, plan_shards
+        from djepa.models.episodes import plan_shards, simulate_all
         from djepa.tasks.task import get_task
 
         shapes = self.shapes or get_task(self.world).shapes[:1]
         shards = plan_shards(self.out, self.episodes, self.seed, shapes, self.world)
-        simulation = Simulation(shards, self.workers)
-        try:
-            with progress("Simulating", "shards") as tick:
-                tick(0, len(shards))
-                for done, future in enumerate(as_completed(simulation.futures), 1):
-                    future.result()
-                    tick(done, len(shards))
-        except BaseException:
-            simulation.close()  # nobody waits for the others
-            raise
-        simulation.close(wait=True)
+        with progress("Simulating", "shards") as tick:
+            simulate_all(shards, self.execution.start(), tick)
         console.print(f"{len(shards)} shards in {self.out}")
         return 0

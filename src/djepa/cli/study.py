@@ -7,6 +7,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 from djepa.cli.console import console
+from djepa.cli.workers import HERE, Workers
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,7 @@ class RunStudy:
     """Where geometries run and alignments are fitted: cpu or cuda."""
     seed: int = 0
     """Seed of the populations."""
-    engine: str = "local"
-    """local (processes on this machine) or ray."""
-    workers: int = 0
-    """Processes; 0 takes every core."""
+    execution: Workers = HERE
     recorded: Path | None = None
     """Of driving: a folder of recorded traffic (npz, CommonRoad xml, ScenarioNet pkl), on which
     methods are compared beside generated traffic; nothing is fitted on it."""
@@ -83,15 +81,13 @@ class RunStudy:
         return 0
 
     def _one(self, name: str, out: Path) -> None:
-        from djepa.rollout.engine import get_engine
         from djepa.studies.design import Place
         from djepa.studies.index import get_design
         from djepa.studies.results import Results, verdict
         from djepa.studies.stages import run_stages
         from djepa.studies.study import new_study
 
-        engine = get_engine(self.engine, self.workers, None)
-        place = Place(out, engine, self.device, self.seed, self.recorded)
+        place = Place(out, self.execution.start(), self.device, self.seed, self.recorded)
         study = new_study(get_design(name), place, self.preset, self.pools)
         run_stages(study.stages(), console.print, self.until)
         if not self.until:

@@ -25,7 +25,7 @@ from djepa.control.episodes import Episode, EpisodeConfig, draw_episodes, is_fro
 from djepa.control.planners import RANDOM, Decision, Planner, PlannerConfig
 from djepa.control.recorded import executed, packed
 from djepa.errors import DjepaError
-from djepa.rollout.engine import Engine, LocalEngine
+from djepa.rollout.engine import Engine
 from djepa.rollout.execute import versions
 from djepa.seeds import seed_for
 
@@ -71,10 +71,7 @@ def control(
     engine: Engine,
     report: Report = lambda done, total: None,
 ) -> Path:
-    """Run all episodes into a folder, or finish what is there, in the workers of the engine.
-
-    On a GPU by default in this process alone; several workers share the GPU if they are asked for.
-    """
+    """Run all episodes into a folder, or finish what is there, in the workers of the engine."""
     here, count = versions(config.world), config.starts().blocks
     about = {"config": asdict(config), "planner": planner.settings, "versions": here}
     writer = Writer(path, CONTROL, about)
@@ -86,9 +83,7 @@ def control(
             return locate(path)
         report(sum(map(len, done.values())), config.episodes)
         items = ((b, Work(config, planner, b, here)) for b in range(count) if b not in done)
-        shared = planner.device == "cpu" or getattr(engine, "workers", 0) > 1
-        workers = engine if shared else LocalEngine(1)
-        for block, (names, arrays) in workers.map(run_block, items):
+        for block, (names, arrays) in engine.map(run_block, items, device=planner.device):
             file = f"episodes/{block:06d}.safetensors"
             writer.write({file: encode(arrays)}, {"block": block, "names": names})
             done[block] = names

@@ -15,7 +15,6 @@ Legend: N episodes, H controls of a candidate, A action width.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -29,13 +28,12 @@ from djepa.control.parts import Parts, Sight, shipped_alignment
 from djepa.control.recorded import cheapest
 from djepa.errors import DjepaError, check_name
 from djepa.interop.record import DecisionRecord, Scorer, record
-from djepa.models.planner_pool import arithmetic_here
-from djepa.models.precision import arithmetic
+from djepa.models.precision import arithmetic, arithmetic_here, same_arithmetic
 from djepa.models.protocol import STRIDE
 from djepa.pools.cem import CEM, Run, Variant
 from djepa.seeds import generator
 from djepa.tasks.task import Scene, get_task
-from djepa.threads import one_thread
+from djepa.threads import threads_for
 from djepa.worlds.starts import Start
 
 Array = npt.NDArray[Any]
@@ -180,11 +178,7 @@ class Planner:
         """
         if self.config.planner == RANDOM:
             return [self._random(seed) for seed in seeds]
-        if (there := self.settings["arithmetic"]) != (here := arithmetic_here(self.device)):
-            raise DjepaError(
-                f"This worker computes with {here}, the driver with {there}: they do "
-                "not agree to the last bit. Use machines of one kind."
-            )
+        same_arithmetic(self.settings["arithmetic"], self.device)
         begin = plans if self.config.warm else [None] * len(plans)
         return self._batched(scene, now, seeds, begin, partial(self._plan, horizon))
 
@@ -207,7 +201,7 @@ class Planner:
     ) -> list[Any]:
         alone, found = self.device == "cpu", list[Any]()
         step, exact = 1 if alone else TOGETHER, arithmetic(torch.device(self.device), "float32")
-        with one_thread() if alone else nullcontext(), torch.inference_mode(), exact:
+        with threads_for(self.device), torch.inference_mode(), exact:
             for i in range(0, len(now), step):
                 part = range(i, min(i + step, len(now)))
                 rows = [*part, *[i] * (step - len(part))]

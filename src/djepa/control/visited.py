@@ -28,7 +28,7 @@ from djepa.control.episodes import EpisodeConfig, draw_episodes
 from djepa.control.planners import COST, ENDS, GOAL, Planner
 from djepa.control.results import Episodes
 from djepa.evidence.evidence import Evidence
-from djepa.rollout.engine import Engine, LocalEngine
+from djepa.rollout.engine import Engine
 from djepa.seeds import seed_for
 
 Array = npt.NDArray[Any]
@@ -58,9 +58,7 @@ def visit(path: Path, episodes: Episodes, planner: Planner, engine: Engine) -> P
             for b, rows in members.items()
             if b not in done
         )
-        shared = planner.device == "cpu" or getattr(engine, "workers", 0) > 1
-        workers = engine if shared else LocalEngine(1)
-        for block, found in workers.map(visit_block, items):
+        for block, found in engine.map(visit_block, items, device=planner.device):
             writer.write({f"pools/{block:06d}.safetensors": encode(found)})
         writer.finish()
     return path

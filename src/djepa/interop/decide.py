@@ -6,6 +6,7 @@ Memory does not grow with the bank: a part is read, decided and let go of.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from djepa.align.fit import Alignment, Decision, at_once
 from djepa.align.gates import Gate
@@ -14,7 +15,10 @@ from djepa.artefacts.records import read_bytes, sha256
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
+from djepa.interop.record import encoded, record
 from djepa.lift.planner import load_planner
+from djepa.rollout.engine import Engine, in_order
+from djepa.threads import one_thread
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +35,14 @@ class Decider:
     def evidence(self, bank: Bank) -> Evidence:
         """All that it reads of a bank."""
         return Evidence.from_bank(bank, self.names, self.ends)
+
+
+class Decided(NamedTuple):
+    """Some starts: how many, how often the gate opened, their records as text."""
+
+    starts: int
+    opened: int
+    records: list[str]
 
 
 def load_decider(path: Path) -> Decider:
@@ -51,6 +63,27 @@ def load_decider(path: Path) -> Decider:
 
 def decide_bank(bank: Bank, decider: Decider) -> Iterator[tuple[Evidence, Decision]]:
     """Every start of a bank; parts are whole batches of the operator, so that all rounds alike."""
+    for evidence in _parts(bank, decider):
+        yield evidence, decider.decide(evidence)
+
+
+def decide_with(
+    engine: Engine, bank: Bank, decider: Decider, recorded: bool = True
+) -> Iterator[Decided]:
+    """The same in the workers of an engine, each part by one thread; records if wanted."""
+    items = enumerate(_parts(bank, decider))
+    yield from in_order(engine.map(_decide, items, (decider, recorded)))
+
+
+def _decide(evidence: Evidence, shared: tuple[Decider, bool]) -> Decided:
+    decider, recorded = shared
+    with one_thread():
+        decision = decider.decide(evidence)
+        found = record(evidence, decision, decider.gate) if recorded else []
+    return Decided(len(evidence), int(decision.opened.sum()), [encoded(one) for one in found])
+
+
+def _parts(bank: Bank, decider: Decider) -> Iterator[Evidence]:
     seen = set[str]()
     for part in bank.parts(at_once(bank.candidates)):
         evidence = decider.evidence(part)
@@ -58,4 +91,4 @@ def decide_bank(bank: Bank, decider: Decider) -> Iterator[tuple[Evidence, Decisi
         seen.update(evidence.identities)
         if len(seen) < before + len(evidence):
             raise DjepaError("A start ID stands twice; every start has one of its own.")
-        yield evidence, decider.decide(evidence)
+        yield evidence

@@ -127,10 +127,13 @@ def _free(name: str, evidence: Evidence) -> str:
 
 def write_decisions(
     path: Path | str,
-    decisions: Iterable[DecisionRecord],
+    decisions: Iterable[DecisionRecord | str],
     made_from: Mapping[str, str] | None = None,
 ) -> None:
-    """All of them in one file, or nothing; each is written as it comes, and let go of."""
+    """All of them in one file, or nothing; each is written as it comes, and let go of.
+
+    They may be `encoded` already.
+    """
     empty = Decisions((), dict(made_from or {}))
     before, _, after = _text(empty).partition("[]")
 
@@ -138,7 +141,7 @@ def write_decisions(
         yield f"{before}[".encode()
         between, end = "\n  ", ""
         for one in decisions:
-            yield (between + _text(one).rstrip().replace("\n", "\n  ")).encode()
+            yield (between + (one if isinstance(one, str) else encoded(one))).encode()
             between, end = ",\n  ", "\n "
         yield f"{end}]{after}".encode()
 
@@ -146,6 +149,11 @@ def write_decisions(
     with naming(file):
         file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, parts())
+
+
+def encoded(decision: DecisionRecord) -> str:
+    """A record as its file has it."""
+    return _text(decision).rstrip().replace("\n", "\n  ")
 
 
 def _text(value: Decisions | DecisionRecord) -> str:

@@ -7,6 +7,7 @@ Legend: E episodes, L controls of an episode, S numbers in a state, A action wid
 """
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -20,7 +21,7 @@ from torch import Tensor
 from djepa.artefacts.folder import Arrays, open_shard, seal_shard
 from djepa.errors import DjepaError
 from djepa.files import naming, write_atomically
-from djepa.rollout.engine import _enter_worker, usable_cores
+from djepa.rollout.engine import Engine, _enter_worker, usable_cores
 from djepa.seeds import generator
 from djepa.tasks.task import get_task
 from djepa.worlds.behaviours import drive
@@ -28,6 +29,7 @@ from djepa.worlds.behaviours import drive
 FORMAT, VERSION = "djepa-episodes", 2
 FRAMES = 16  # strides of controls that make an episode
 SHARD = 1024  # episodes of a shard
+Report = Callable[[int, int], None]
 SPREADS = (0.05, 0.15, 0.3)  # of the noise on perturbed controls, as in pools
 
 
@@ -87,10 +89,30 @@ def length(world: str) -> int:
 
 
 def simulate(shard: Shard) -> Path:
-    """Play the episodes of one shard, unless they are there already."""
+    """Play and write the episodes of one shard, unless they are there already."""
     if shard.path.exists():
         shard.read()
-        return shard.path
+    else:
+        write_atomically(shard.path, play(shard))
+    return shard.path
+
+
+def simulate_all(shards: list[Shard], engine: Engine, report: Report) -> None:
+    """All shards that are not there yet, written as the workers of the engine finish them."""
+    with naming(shards[0].folder):
+        shards[0].folder.mkdir(parents=True, exist_ok=True)
+    left = [(n, shard) for n, shard in enumerate(shards) if not shard.path.exists()]
+    for shard in shards:
+        if shard.path.exists():
+            shard.read()  # damaged ones, or those of other settings, are named
+    report(len(shards) - len(left), len(shards))
+    for done, (n, data) in enumerate(engine.map(play, left), len(shards) - len(left) + 1):
+        write_atomically(shards[n].path, data)
+        report(done, len(shards))
+
+
+def play(shard: Shard) -> bytes:
+    """The file of one shard."""
     task, L = get_task(shard.world), length(shard.world)
     worlds = [task.make(shape, task.rules[0]) for shape in shard.shapes]
     if task.validating is not None and shard.number == 0:  # the first shard validates
@@ -106,8 +128,7 @@ def simulate(shard: Shard) -> Path:
             controls[i] = perturb(controls[i], rng)
             states[i] = world.execute(states[i, 0], controls[i][None])[0]
     arrays = {"states": states, "controls": controls}
-    write_atomically(shard.path, seal_shard(shard.path, arrays, shard.record))
-    return shard.path
+    return seal_shard(shard.path, arrays, shard.record)
 
 
 def perturb(controls: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -117,7 +138,7 @@ def perturb(controls: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 class Simulation:
-    """Worker processes that play shard after shard."""
+    """Worker processes that play shard after shard beside a training, which waits for none."""
 
     def __init__(self, shards: list[Shard], workers: int = 0) -> None:
         if workers < 0:

@@ -5,7 +5,6 @@ Legend: N starts, S samples, H horizon, A action width, D latent.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict
 from functools import lru_cache, partial
 from pathlib import Path
@@ -18,13 +17,14 @@ from torch import Tensor
 from djepa.errors import DjepaError
 from djepa.models.fast import Predicted
 from djepa.models.kinds import Model
+from djepa.models.precision import arithmetic_here, same_arithmetic
 from djepa.models.predict import encode_states
 from djepa.models.protocol import CONTEXT, STRIDE, Geometry
 from djepa.models.weights import find_weights, load_geometry, places, shipped, weights_hash
 from djepa.pools import Pool, Retention, retain_by_cost
 from djepa.pools.cem import CEM, Cost
 from djepa.tasks.task import Scene
-from djepa.threads import one_thread
+from djepa.threads import threads_for
 from djepa.worlds.starts import Start
 
 PLANNER = "planner"
@@ -74,14 +74,10 @@ class _CostProposer(ABC):
         order of two candidates may hang on the last bit: so every start is costed alone, by one
         thread.
         """
-        if (there := self.settings["arithmetic"]) != (here := arithmetic_here(self.device)):
-            raise DjepaError(
-                f"This worker computes with {here}, the driver with {there}: they do "
-                "not agree to the last bit. Use machines of one kind."
-            )
+        same_arithmetic(self.settings["arithmetic"], self.device)
         model = loaded(self.where, self.weights, self.device)
         step, pools = 1 if self.portable else len(starts), list[Pool]()
-        with one_thread() if self.portable else nullcontext():
+        with threads_for(self.device):
             for i in range(0, len(starts), step):
                 part = slice(i, i + step)
                 cost = native_costs(model, scene, starts[part], self.device)
@@ -219,13 +215,6 @@ def native_costs(
     """The native cost of candidates of several starts: (N, S, H, A) float32 -> (N, S)."""
     predict = predictor(geometry, scene, starts, device)
     return lambda actions: predict(actions).cost.cpu().numpy()
-
-
-def arithmetic_here(device: str = "cpu") -> str:
-    """What the last bit of a sum depends on beside its terms, as far as torch reports it."""
-    if device != "cpu":
-        return f"torch {torch.__version__}, {torch.cuda.get_device_name(device)}"
-    return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
 
 
 @lru_cache(maxsize=8)

@@ -12,14 +12,16 @@ numbers are not stored unless asked for: 1,000 starts of a patch geometry would 
 Of a large bank, `Stored` reads a block at a time, and single starts from the mapped shards.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import safetensors
+import torch
 
 from djepa.artefacts.folder import Arrays, Folder, encode, load_arrays, stacked
 from djepa.artefacts.records import MANIFEST, Kind
@@ -27,13 +29,19 @@ from djepa.artefacts.write import Writer
 from djepa.bank.driving import TrafficBank
 from djepa.bank.read import Bank, Decisions
 from djepa.errors import DjepaError
+from djepa.models.precision import arithmetic_here, same_arithmetic
 from djepa.models.predict import predict
 from djepa.models.protocol import Geometry
+from djepa.models.weights import placed
+from djepa.rollout.engine import Engine, LocalEngine
 from djepa.tasks.task import PLAIN, Scene
+from djepa.threads import threads_for
 
 WIDE = 1024
 PART = "part."
+HERE = LocalEngine(1)
 Report = Callable[[int, int], None]
+Missing = Iterable[tuple[int, slice]]  # blocks by number, and their rows
 
 
 class EvidenceRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,6 +74,17 @@ class Predictions:
     parts: Mapping[str, npt.NDArray[np.float32]] = field(default_factory=dict)  # name -> (N, K)
 
 
+@dataclass(frozen=True, eq=False)
+class Predicting:
+    """What all blocks of a bank share on their way to the workers of an engine."""
+
+    geometry: Geometry
+    scene: Scene
+    stored: str  # as in the record
+    device: str
+    arithmetic: str  # the driver's
+
+
 def predict_bank(
     bank: Bank,
     geometry: Geometry,
@@ -75,11 +94,13 @@ def predict_bank(
     futures: bool | None = None,
     look: str = PLAIN,
     summary: bool = False,
+    engine: Engine = HERE,
 ) -> Path:
     """Write the evidence of one geometry, block by block; blocks already there are kept.
 
     `futures`: whether to store them; by default only those of at most WIDE numbers. What is seen in
     another `look` is evidence of its own: geometry@look. `summary`: store that of the ends instead.
+    On a CPU every block is predicted by one thread, so that no byte depends on the `engine`.
     """
     if summary and not hasattr(geometry, "summary"):
         raise DjepaError(f"{geometry.name} has no summary of its latents; store its futures.")
@@ -87,11 +108,11 @@ def predict_bank(
     keep = geometry.latent <= WIDE if futures is None else futures
     stored = "summary" if summary else str(keep).lower()
     of = EvidenceRecord(geometry.name, bank.config.world, look, stored)
+    shared = Predicting(geometry, scene, stored, device, arithmetic_here(device))
 
-    def made(rows: slice) -> Arrays:
-        number = rows.start // bank.config.block  # of the block, which alone is read
-        known = bank.part(range(number, number + 1)).decisions
-        return _shard(known, geometry, scene, device, stored)
+    def made(missing: Missing) -> Iterator[tuple[int, Arrays]]:
+        blocks = ((n, bank.part(range(n, n + 1)).decisions) for n, _ in missing)
+        return engine.map(_shard, blocks, shared, device)
 
     return write_evidence(bank, of, weights, made, report)
 
@@ -100,23 +121,31 @@ def write_evidence(
     bank: Bank | TrafficBank,
     of: EvidenceRecord,
     weights: str,
-    made: Callable[[slice], Arrays],
+    made: Callable[[Missing], Iterator[tuple[int, Arrays]]],
     report: Report = lambda done, total: None,
 ) -> Path:
-    """Evidence of whatever gives every candidate a cost: `made` returns the arrays of a block."""
+    """Evidence of whatever gives every candidate a cost: `made` returns the arrays of blocks."""
     folder = bank.path / "evidence" / evidence_name(of.geometry, of.look)
     made_from = {"bank": bank.hash, "weights": weights}
-    writer, first = Writer(folder, EVIDENCE, msgspec.to_builtins(of), made_from), 0
-    total = len(bank.manifest["blocks"])
+    writer = Writer(folder, EVIDENCE, msgspec.to_builtins(of), made_from)
+    ends = np.cumsum([0, *(block["starts"] for block in bank.manifest["blocks"])]).tolist()
+    total = len(ends) - 1
     with writer.opened():
-        for number, block in enumerate(bank.manifest["blocks"]):
-            rows = slice(first, first + block["starts"])
-            if (shard := shard_of(number)) not in writer.files:
-                writer.write({shard: encode(made(rows))})
-            first = rows.stop
-            report(number + 1, total)
+        left = [n for n in range(total) if shard_of(n) not in writer.files]
+        report(total - len(left), total)
+        missing = ((n, slice(ends[n], ends[n + 1])) for n in left)
+        for done, (number, arrays) in enumerate(made(missing), total - len(left) + 1):
+            writer.write({shard_of(number): encode(arrays)})
+            report(done, total)
         writer.finish()
     return folder
+
+
+def one_by_one(
+    made: Callable[[slice], Arrays],
+) -> Callable[[Missing], Iterator[tuple[int, Arrays]]]:
+    """Blocks made in this process, of their rows."""
+    return lambda missing: ((number, made(rows)) for number, rows in missing)
 
 
 def evidence_name(geometry: str, look: str = PLAIN) -> str:
@@ -188,19 +217,33 @@ def shard_of(block: int) -> str:
     return f"block-{block:06d}.safetensors"
 
 
-def _shard(known: Decisions, geometry: Geometry, scene: Scene, device: str, stored: str) -> Arrays:
-    p = predict(geometry, scene, known, device=device)
+@lru_cache(maxsize=1)
+def _on_device(of: Predicting) -> Geometry:
+    """The geometry where it computes; placed once per worker."""
+    same_arithmetic(of.arithmetic, of.device)
+    own: Geometry = of.geometry
+    return placed(own, of.device) if isinstance(own, torch.nn.Module) else own
+
+
+def _shard(decisions: Decisions, of: Predicting) -> Arrays:
+    """The arrays of one block."""
+    with threads_for(of.device):
+        return _arrays(_on_device(of), decisions, of)
+
+
+def _arrays(geometry: Geometry, decisions: Decisions, of: Predicting) -> Arrays:
+    p = predict(geometry, of.scene, decisions, device=of.device)
     short = getattr(geometry, "summary", None)
     ends, goal = p.futures, p.goal
-    if stored == "summary" and short is not None:
+    if of.stored == "summary" and short is not None:
         ends, goal = short(p.futures[:, :, -1:]), short(p.goal)
     arrays: Arrays = {
         "cost": p.cost.cpu().numpy().astype(np.float32),
         "goal": goal.cpu().numpy().astype(np.float16),
     }
-    if stored != "false":
+    if of.stored != "false":
         arrays["futures"] = ends.cpu().numpy().astype(np.float16)
-    of = getattr(geometry, "parts", None)
-    for name, part in ({} if of is None else of(p.futures, p.goal)).items():
+    parts = getattr(geometry, "parts", None)
+    for name, part in ({} if parts is None else parts(p.futures, p.goal)).items():
         arrays[PART + name] = part.cpu().numpy().astype(np.float32)
     return arrays

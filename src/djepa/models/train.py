@@ -320,10 +320,11 @@ class Trainer:
 
     def _best_so_far(self, cache: Cache) -> tuple[float, Model]:
         path, model = self.out / "best.safetensors", copy.deepcopy(self.model)
-        if not (self.saved and path.exists()):
+        if not (self.saved and path.exists() and self.first):
             return -math.inf, model  # any trained predictor is better than none
         model.load_state_dict(load_file(path))
-        return self._worth(self.select(model), self._validate(model, cache)), model
+        with parallel.alone():
+            return self._worth(self.select(model), self._validate(model, cache)), model
 
     def _worth(self, selection: float, loss: float) -> float:
         """By which checkpoints are chosen: selection, or the validation loss of recorded data."""

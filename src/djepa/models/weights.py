@@ -7,6 +7,7 @@ FOLDER/
   manifest.json      SHA-256 of the three
 """
 
+import copy
 import os
 import re
 from collections.abc import Mapping
@@ -103,9 +104,18 @@ def build_geometry(
         model.load_state_dict({name: _widen(tensor) for name, tensor in tensors.items()})
     except (RuntimeError, ValueError) as error:
         raise DjepaError(f"{path}: the tensors do not fit the configuration ({error}).") from None
-    if torch.device(device).type == "cuda":
+    return placed(model.eval().requires_grad_(False), device)
+
+
+def placed(model: Any, device: str | torch.device) -> Any:
+    """A geometry on that device: itself if it is there, or a copy that suits it."""
+    there = next(model.parameters(), torch.empty(0)).device.type
+    if there == (kind := torch.device(device).type):
+        return model.to(device)
+    model = copy.deepcopy(model)
+    if kind == "cuda" and hasattr(model, "chunk"):
         model.chunk *= CUDA_CHUNKS
-    return model.eval().requires_grad_(False).to(device)
+    return model.to(device)
 
 
 def read_geometry(where: str | Path) -> tuple[GeometryRecord, dict[str, Tensor], str]:

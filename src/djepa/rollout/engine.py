@@ -1,96 +1,159 @@
 """Engines run keyed work items and hand back results as they finish.
 
-An item's result depends on its argument alone, so the number of workers, their order and a restart
-change no byte. `LocalEngine` uses this machine's cores, `RayEngine` a Ray cluster.
+An item's result depends on its argument alone (and on what all items share), so the number of
+workers, their order and a restart change no byte. `LocalEngine` uses this machine's cores,
+`RayEngine` (cluster.py) a Ray cluster. Workers read and write no file of the work: items travel to
+them, results travel back, and the driver writes.
 """
 
-import logging
 import multiprocessing
 import os
+import pickle
 import signal
-import socket
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any, Protocol
 
-from djepa.errors import DjepaError, MissingExtraError, unknown_name
+from djepa.errors import DjepaError, unknown_name
 
-Work = Callable[[Any], Any]
+Work = Callable[..., Any]
+Items = Iterable[tuple[int, Any]]
+Results = Iterator[tuple[int, Any]]
 MAX_DEATHS = 3  # workers lost without one finished item in between
 AHEAD = 2  # items queued per worker, so that no worker waits for the driver
+CPU = "cpu"
 
 
 class Engine(Protocol):
     """Applies `work` to every item; yields (key, result) in order of completion."""
 
-    def map(self, work: Work, items: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-        """Run all items, drawn as they are needed. `work` must be a module-level function."""
+    def map(self, work: Work, items: Items, shared: Any = None, device: str = CPU) -> Results:
+        """Run all items, drawn as they are needed. `work` must be a module-level function.
+
+        It is called as work(item), or work(item, shared) where something is `shared`: that is sent
+        to each worker once. `device` is what the work computes on: cpu, or cuda.
+        """
 
 
 @dataclass(frozen=True)
 class LocalEngine:
-    """Processes on this machine; `workers` 0 means one per core this process may use."""
+    """Processes on this machine; `workers` 0 means one per core this process may use.
+
+    On a GPU it means this process alone; several share the GPU if they are asked for. The processes
+    stay until the program ends, so that the next work need not load the libraries again.
+    """
 
     workers: int = 0
 
-    def map(self, work: Work, items: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    def map(self, work: Work, items: Items, shared: Any = None, device: str = CPU) -> Results:
         """Run all items; a worker that dies is replaced and its item run again."""
-        queue, deaths = iter(items), 0
-        first = list(islice(queue, 2))
-        if len(first) < 2 or (self.workers or usable_cores()) == 1:
-            yield from ((key, work(item)) for key, item in chain(first, queue))
+        queue, deaths, more = iter(items), 0, _more(shared)
+        alone = self.processes(device) == 1
+        first = [] if alone else list(islice(queue, 2))
+        if alone or len(first) < 2:
+            yield from ((key, work(item, *more)) for key, item in chain(first, queue))
             return
         flight: dict[int, Any] = {}
         queue = chain(first, queue)
-        while True:
-            try:
-                for result in self._run_pool(work, queue, flight):
-                    deaths = 0
-                    yield result
-                return
-            except BrokenProcessPool:
-                deaths += 1
-                if deaths == MAX_DEATHS:
-                    raise DjepaError(
-                        f"A worker process died {MAX_DEATHS} times in a row: killed, out of memory "
-                        "(try fewer --workers), or called from a script without `if __name__ == "
-                        '"__main__":`. What was finished is kept.'
-                    ) from None
-                queue = chain(list(flight.items()), queue)
-                flight.clear()
+        with _sent(more) as where:
+            while True:
+                try:
+                    for result in _run(self.processes(device), work, queue, flight, where):
+                        deaths = 0
+                        yield result
+                    return
+                except BrokenProcessPool:
+                    deaths += 1
+                    if deaths == MAX_DEATHS:
+                        raise DjepaError(
+                            f"A worker process died {MAX_DEATHS} times in a row: killed, out of "
+                            "memory (try fewer --workers), or called from a script without `if "
+                            '__name__ == "__main__":`. What was finished is kept.'
+                        ) from None
+                    queue = chain(list(flight.items()), queue)
+                    flight.clear()
 
-    def _run_pool(
-        self, work: Work, queue: Iterator[tuple[int, Any]], flight: dict[int, Any]
-    ) -> Iterator[tuple[int, Any]]:
+    def processes(self, device: str = CPU) -> int:
+        """How many work at once."""
+        return self.workers or (usable_cores() if device == CPU else 1)
+
+
+_POOLS: dict[int, ProcessPoolExecutor] = {}  # by size; they stay, with what their workers loaded
+
+
+def _run(workers: int, work: Work, queue: Results, flight: dict[int, Any], where: str) -> Results:
+    """Items through a pool of so many workers; those under way are in `flight`."""
+    if workers not in _POOLS:
         # spawn, not fork: a forked copy of a threaded parent may hang, and spawn works everywhere.
         context = multiprocessing.get_context("spawn")
-        workers = self.workers or usable_cores()
-        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_enter_worker)
-        running: dict[Future[Any], int] = {}
-        try:
-            while True:
-                for key, item in islice(queue, workers * AHEAD - len(running)):
-                    flight[key] = item
-                    running[pool.submit(work, item)] = key
-                if not running:
-                    break
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    result = future.result()
-                    key = running.pop(future)
-                    del flight[key]
-                    yield key, result
-        except BaseException:
-            # No one reads the results of these workers any more: do not wait for them at exit.
-            workers_left = list((pool._processes or {}).values())
-            pool.shutdown(wait=False, cancel_futures=True)
-            for worker in workers_left:
-                worker.terminate()
-            raise
-        pool.shutdown()
+        _POOLS[workers] = ProcessPoolExecutor(
+            workers, mp_context=context, initializer=_enter_worker
+        )
+    pool, running = _POOLS[workers], dict[Future[Any], int]()
+    try:
+        while True:
+            for key, item in islice(queue, workers * AHEAD - len(running)):
+                flight[key] = item
+                running[pool.submit(_apply, work, item, where)] = key
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                result = future.result()
+                key = running.pop(future)
+                del flight[key]
+                yield key, result
+    except BaseException:
+        # No one reads the results of these workers any more: do not wait for them at exit.
+        if _POOLS.get(workers) is pool:
+            del _POOLS[workers]
+        workers_left = list((pool._processes or {}).values())
+        pool.shutdown(wait=False, cancel_futures=True)
+        for worker in workers_left:
+            worker.terminate()
+        raise
+
+
+def end_workers() -> None:
+    """Let the local workers go; the next work starts others, with the environment of then."""
+    while _POOLS:
+        _POOLS.popitem()[1].shutdown()
+
+
+def _more(shared: Any) -> tuple[Any, ...]:
+    """Further arguments of the work."""
+    return () if shared is None else (shared,)
+
+
+@contextmanager
+def _sent(more: tuple[Any, ...]) -> Iterator[str]:
+    """Where workers find what is shared, as long as there is work; nowhere if nothing is."""
+    if not more:
+        yield ""
+        return
+    with tempfile.TemporaryDirectory(prefix="djepa-") as folder:
+        where = Path(folder) / "shared"
+        with where.open("wb") as file:
+            pickle.dump(more, file, protocol=pickle.HIGHEST_PROTOCOL)
+        yield str(where)
+
+
+_KEPT: dict[str, tuple[Any, ...]] = {}  # in a worker: what is shared, read once
+
+
+def _apply(work: Work, item: Any, where: str) -> Any:
+    if not where:
+        return work(item)
+    if where not in _KEPT:
+        _KEPT.clear()  # what it kept is of other work
+        _KEPT[where] = pickle.loads(Path(where).read_bytes())
+    return work(item, *_KEPT[where])
 
 
 def _enter_worker() -> None:
@@ -106,82 +169,14 @@ def _follow(parent: Any) -> None:
     os._exit(1)
 
 
-@dataclass(frozen=True)
-class RayEngine:
-    """A Ray cluster: by address, by RAY_ADDRESS, or a local one that ends with the work."""
-
-    address: str | None = None
-    workers: int = 0
-
-    def map(self, work: Work, items: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-        """Run all items as Ray tasks; Ray itself retries a task whose worker dies."""
-        try:
-            import ray
-            from ray.exceptions import RayError, RayTaskError
-        except ImportError:
-            raise MissingExtraError("The Ray engine", "ray") from None
-        queue = iter(items)
-        first = list(islice(queue, 1))
-        if not first:
-            return
-        started = self._join(ray)
-        try:
-            cores = int(ray.cluster_resources().get("CPU", 1))
-            ahead = max(1, self.workers or cores) * AHEAD
-            task = ray.remote(max_retries=MAX_DEATHS)(work)
-            queue, running = chain(first, queue), dict[Any, int]()
-            while True:
-                for key, item in islice(queue, ahead - len(running)):
-                    running[task.remote(item)] = key
-                if not running:
-                    return
-                done, _ = ray.wait(list(running), num_returns=1)
-                yield running.pop(done[0]), ray.get(done[0])
-        except RayTaskError as error:
-            raise error.cause from None
-        except RayError as error:
-            raise DjepaError(f"Ray stopped: {error}. What was finished is kept.") from None
-        finally:
-            if started:
-                ray.shutdown()
-
-    def _join(self, ray: Any) -> bool:
-        """Connect to the cluster, or start a local one; False if a connection is there already."""
-        if ray.is_initialized():
-            return False
-        address = self.address or os.environ.get("RAY_ADDRESS")
-        if address:
-            _check_address(address)
-        options = {} if address else {"num_cpus": self.workers or usable_cores()}
-        try:
-            ray.init(
-                address=address,
-                include_dashboard=None if address else False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-                **options,
-            )
-        except (ConnectionError, ValueError, RuntimeError, ImportError) as error:
-            where = f"the Ray cluster at {address}" if address else "a local Ray"
-            raise DjepaError(
-                f"Cannot join {where}: {error}. If it authenticates by token, set "
-                "RAY_AUTH_MODE=token here too; RAY_AUTH_MODE=disabled if it does not."
-            ) from None
-        return True
-
-
-def _check_address(address: str) -> None:
-    """Ray retries a dead address for minutes: try a plain connection first."""
-    if address in ("auto", "local"):
-        return
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=5).close()
-    except (OSError, ValueError):
-        raise DjepaError(
-            f"No Ray cluster answers at '{address}'. Give --address HOST:PORT of a running one "
-            "(`ray start --head` prints it), or leave it out to start a local one."
-        ) from None
+def in_order(results: Results) -> Iterator[Any]:
+    """Results of the keys 0, 1, 2, ... in that order; those that are early wait for the others."""
+    early, following = dict[int, Any](), 0
+    for key, result in results:
+        early[key] = result
+        while following in early:
+            yield early.pop(following)
+            following += 1
 
 
 def usable_cores() -> int:
@@ -200,5 +195,7 @@ def get_engine(name: str, workers: int = 0, address: str | None = None) -> Engin
     if name == "local":
         return LocalEngine(workers)
     if name == "ray":
+        from djepa.rollout.cluster import RayEngine
+
         return RayEngine(address, workers)
     raise unknown_name("engine", name, ("local", "ray"))

@@ -32,7 +32,7 @@ from djepa.artefacts.folder import Arrays
 from djepa.artefacts.records import folder_hash
 from djepa.bank.read import Bank
 from djepa.models.lewm import LeWM
-from djepa.models.predictions import EvidenceRecord, write_evidence
+from djepa.models.predictions import EvidenceRecord, one_by_one, write_evidence
 from djepa.models.weights import load_geometry
 from djepa.studies.design import Sizes
 from djepa.studies.populations import thinned
@@ -151,7 +151,7 @@ def store(
             return _arrays(model.native_cost(after, some.goal), some.goal, after)
 
         of = EvidenceRecord(column, bank.config.world, PLAIN, str(not sampled).lower())
-        write_evidence(bank, of, folder_hash(folder), made)
+        write_evidence(bank, of, folder_hash(folder), one_by_one(made))
 
 
 def _arrays(cost: Tensor, goal: Tensor, after: Tensor | None = None) -> Arrays:

@@ -73,7 +73,7 @@ def _collect(study: Study, case: Case, say: Say) -> str:
         view,
         study.place.recorded,
     )
-    predict_traffic(bank, scorer, study.place.device)
+    predict_traffic(bank, scorer, study.place.device, study.place.engine)
     return bank.hash
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from djepa.align.driving import DrivingEvidence, DrivingOutcomes
-from djepa.align.driving_fit import fit_anchor, fit_correction
+from djepa.align.driving_fit import HERE, fit_anchor, fit_correction
 from djepa.align.driving_fusion import fit_fusion
 from djepa.align.driving_store import Readout, load_readout, save_readout
 from djepa.align.gates import Gate
@@ -26,6 +26,7 @@ from djepa.evidence.score import Score
 from djepa.models.predictions import read_predictions
 from djepa.models.traffic import PARTS
 from djepa.models.traffic_predict import NAME
+from djepa.rollout.engine import Engine
 from djepa.studies.design import Case
 from djepa.studies.stages import Say
 from djepa.studies.study import Study
@@ -42,16 +43,21 @@ GUARANTEE = Kind(
     records={FILE: Guarantee},
 )
 Seen = tuple[DrivingEvidence, DrivingOutcomes]
-Fit = Callable[[Seen, Seen], Readout]
+Fit = Callable[..., Readout]
 FITS: dict[str, Fit] = {
     "scalar fusion": lambda fit, calibration: fit_fusion(*fit),
     "per-candidate network": lambda fit, calibration: fit_correction(
         fit, calibration, relations=False
     ),
     "score correction": fit_correction,
-    "anchor-relative": lambda fit, calibration: fit_anchor(*fit, risk=False, folds=FOLDS),
-    "anchor-relative with risk": lambda fit, calibration: fit_anchor(*fit, folds=FOLDS),
+    "anchor-relative": lambda fit, calibration, engine=HERE: _anchor(fit, False, engine),
+    "anchor-relative with risk": lambda fit, calibration, engine=HERE: _anchor(fit, True, engine),
 }
+FOLDED = tuple(name for name in FITS if name.startswith("anchor"))
+
+
+def _anchor(fit: Seen, risk: bool, engine: Engine) -> Readout:
+    return fit_anchor(*fit, risk=risk, folds=FOLDS, engine=engine)
 
 
 def driving_evidence(bank: TrafficBank) -> DrivingEvidence:
@@ -86,8 +92,9 @@ def fit_extra(study: Study, group: str, say: Say) -> None:
     for name, fit in FITS.items():
         if not study.place.made(group, name):
             say(f"  {name}")
+            where = {"engine": study.place.engine} if name in FOLDED else {}
             with one_thread():
-                found = fit(seen("fit"), seen("calibration"))
+                found = fit(seen("fit"), seen("calibration"), **where)
             save_readout(found, study.place.own(group, name), study.card(group))
     if not study.place.made(group, CERTIFIED):
         found_limit = _certify(study, group)

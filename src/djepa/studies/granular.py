@@ -72,7 +72,15 @@ def _other_views(study: Study, group: str, say: Say) -> None:
         bank = study.bank(study.cases(role)[0])
         for view in VIEWS[1:]:
             say(f"  {role}, {view}")
-            predict_bank(bank, model, of, study.place.device, look=view, summary=True)
+            predict_bank(
+                bank,
+                model,
+                of,
+                study.place.device,
+                look=view,
+                summary=True,
+                engine=study.place.engine,
+            )
 
 
 def _sparsity(study: Study, case: Case, say: Say) -> dict[str, Any]:
@@ -80,7 +88,12 @@ def _sparsity(study: Study, case: Case, say: Say) -> dict[str, Any]:
     dense = replace(study, design=replace(study.design, sparse=0))
     card, folder = study.card("all", labels="dense"), study.out / "fits" / "dense"
     suite = fit_suite(
-        folder, *dense.parts("all"), card, lambda line: say(f"  dense: {line}"), recipe=study.recipe
+        folder,
+        *dense.parts("all"),
+        card,
+        lambda line: say(f"  dense: {line}"),
+        recipe=study.recipe,
+        engine=study.place.engine,
     )
     test = study.population("confirmation", case)
     few = study.choosers("all", test.evidence.names)

@@ -115,7 +115,9 @@ def _adapt(study: Study, group: str, say: Say) -> None:
         model.name = name
         for role in ("fit", "confirmation"):
             of = study.bank(study.cases(role, group)[0])
-            predict_bank(of, model, folder_hash(folder), study.place.device)
+            predict_bank(
+                of, model, folder_hash(folder), study.place.device, engine=study.place.engine
+            )
 
 
 def fit_patches(place: Place, group: str, bank: Bank, sizes: tuple[int, int], say: Say) -> None:

@@ -28,7 +28,7 @@ from djepa.align.methods import (
     Population,
     aligned,
     densest,
-    fit_aligned,
+    fit_each,
     lowest,
     native,
 )
@@ -237,7 +237,13 @@ class Study:
                     say(f"  {weights}: {role}, {case.name}")
                     summary = self.design.summary and hasattr(model, "summary")
                     predict_bank(
-                        self.bank(case), model, of, device, look=case.look, summary=summary
+                        self.bank(case),
+                        model,
+                        of,
+                        device,
+                        look=case.look,
+                        summary=summary,
+                        engine=self.place.engine,
                     )
         if self.design.prepare is not None:
             self.design.prepare(self, group, say)
@@ -264,6 +270,7 @@ class Study:
                 self.card(group),
                 lambda line: say(f"  fitting {line}"),
                 recipe=self.recipe,
+                engine=self.place.engine,
             )
         if self.design.extra is not None:
             self.design.extra(self, group, say)
@@ -271,11 +278,12 @@ class Study:
 
     def _fit_here(self, group: str, say: Say) -> None:
         fit, calibration = self.parts(group)
-        for name, config in self.design.here.items():
-            if not self.place.made(group, name):
-                say(f"  {name}, on {len(fit.evidence)} starts")
-                found = fit_aligned(config, fit, calibration)
-                save_alignment(found, self.place.own(group, name), self.card(group))
+        here = self.design.here.items()
+        left = [(name, config) for name, config in here if not self.place.made(group, name)]
+        for name, _ in left:
+            say(f"  {name}, on {len(fit.evidence)} starts")
+        for name, found in fit_each(left, fit, calibration, self.place.engine):
+            save_alignment(found, self.place.own(group, name), self.card(group))
 
     def _decide(self, case: Case, say: Say) -> None:
         if self.design.decide is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from djepa.align.methods import Chooser, Mixture, aligned, fit_aligned
+from djepa.align.methods import Chooser, Mixture, aligned, fit_each
 from djepa.align.registry import label
 from djepa.report.curves import learning_curve
 from djepa.studies.decisions import solved
@@ -24,13 +24,15 @@ def learning(methods: Sequence[str]) -> Measure:
         test, recipe, rows = study.population("confirmation", case), study.recipe, []
         for n in study.sizes.curve:
             part = fit.rows(torch.arange(n, device=fit.evidence.ids.device))
+            say(f"  {', '.join(methods)} on {n} starts")
+            configs = [(m, recipe.alignments[m]) for m in methods if m in recipe.alignments]
+            found: dict[str, Chooser] = {
+                m: Mixture.fit(recipe.mixtures[m][0], part) for m in methods if m in recipe.mixtures
+            }
+            for name, fitted in fit_each(configs, part, calibration, study.place.engine):
+                found[name] = aligned(fitted)
             for name in methods:
-                say(f"  {name} on {n} starts")
-                if name in recipe.mixtures:
-                    choose: Chooser = Mixture.fit(recipe.mixtures[name][0], part)
-                else:
-                    choose = aligned(fit_aligned(recipe.alignments[name], part, calibration))
-                won = solved(choose(test.evidence), test)
+                won = solved(found[name](test.evidence), test)
                 rows.append({"method": name, "fit": n, "hits": int(won.sum()), "of": len(won)})
         return rows
 
