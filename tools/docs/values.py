@@ -299,6 +299,16 @@ def bench(name: str, against: str = "plain") -> str:
     return bench_markdown(made, against)
 
 
+def cluster() -> str:
+    """Every stage on Ray clusters against one process, as `make cluster` stored it."""
+    rows = ["| stage | cluster | nodes | items | files that are equal |", "|---|---|---|--:|--:|"]
+    for row in _json("cluster.json"):
+        equal = f"{row['files'] - len(row['odd'])} of {row['files']}"
+        shown = (row["stage"], row["cluster"], row["nodes"], row["items"], equal)
+        rows.append(f"| {' | '.join(map(str, shown))} |")
+    return "\n".join(rows)
+
+
 def chooser(profile: str, name: str, of: str = "success", file: str = "pool-stats") -> str:
     """A rule without a model on pools of a profile; `of`: success, or cluster."""
     bank = next(bank for bank in _json(f"{file}.json") if bank["name"] == profile)
