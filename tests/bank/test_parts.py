@@ -25,6 +25,7 @@ from djepa.errors import DjepaError
 from djepa.evidence import evidence as evidence_room
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.logs import mixture_inputs
+from djepa.evidence.stored import StoredLatents
 from djepa.evidence.tokens import consensus
 from djepa.files import to_json
 from djepa.interop.decide import decide_bank, load_decider
@@ -124,6 +125,11 @@ def test_latents_on_disk_are_those_in_memory(banks: Both, monkeypatch: pytest.Mo
     assert stored.stored
     assert not whole.stored
     assert torch.equal(stored.latents[NAME], whole.latents[NAME])
+    with monkeypatch.context() as patch:  # to ask whether they are there reads nothing
+        patch.setattr(StoredLatents, "__getitem__", None)
+        assert NAME in stored.latents
+        assert stored.directed == (NAME,)
+        assert "other" not in stored.latents
     some = torch.tensor([19, 3, 3, 0, 21])
     order = whole.ids.argsort(dim=1, descending=True)
     for a, b in ((stored, whole), (stored.columns(order), whole.columns(order))):

@@ -29,6 +29,9 @@ class StoredLatents(Mapping[str, Tensor]):
         sizes = self.stored[name].bank.manifest["blocks"]
         return self._read(name, torch.arange(sum(sizes[b]["starts"] for b in self.blocks)))
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.stored  # without reading it
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.stored)
 
