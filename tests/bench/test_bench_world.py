@@ -84,15 +84,18 @@ def test_a_slow_world_is_measured_with_fewer_starts(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_world_whose_extra_is_missing_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing() -> None:
-        raise MissingExtraError("The reacher world", "mujoco")
+    def missing(task: str = "") -> None:
+        name, extra = ("arm", "arms") if task else ("reacher", "mujoco")
+        raise MissingExtraError(f"The {name} world", extra)
 
     monkeypatch.setattr("djepa.worlds.reacher.load_model", missing)
+    monkeypatch.setattr("djepa.worlds.arms.table.load_scene", missing)
     said: list[str] = []
     flat = [name for name in TASKS if name != "cube"]  # which has an extra of its own
     assert list(here(flat, said.append)) == ["push", "granular"]
-    assert len(said) == 1
+    assert len(said) == 2
     assert "reacher is left out. The reacher world needs the extra 'mujoco'" in said[0]
+    assert "arm is left out. The arm world needs the extra 'arms'" in said[1]
     with pytest.raises(DjepaError, match="the extra 'mujoco'"):  # asked for by name
         list(bench_world(Options(("reacher",)), quiet))
 

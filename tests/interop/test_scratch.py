@@ -42,6 +42,7 @@ ENVIRONMENTS = {  # the file that is run -> what is installed, without dependenc
     "test_hub.py": HUB,
     "test_lerobot.py": LEROBOT,
     "test_lerobot_env.py": LEROBOT,
+    "test_lerobot_robot.py": LEROBOT,
     "test_mapie.py": ("mapie==1.6.0", "scikit-learn", "joblib", "threadpoolctl"),
     "test_swm.py": (*SWM, *LANCE, "torchvision==0.28.0", "imageio==2.38.1"),
 }

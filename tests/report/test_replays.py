@@ -22,8 +22,9 @@ NAMES = {
     "granular": ["grains", "board", "goal"],
     "cube": ["cube", "fingers", "goal", "trail"],
 }
-every = pytest.mark.parametrize("name", TASKS)
-flat = pytest.mark.parametrize("name", [name for name in TASKS if name != "cube"])
+# The arm is seen by a camera that stands aside; tests/worlds/arms compares its sketch with states.
+every = pytest.mark.parametrize("name", [name for name in TASKS if name != "arm"])
+flat = pytest.mark.parametrize("name", [name for name in TASKS if name not in ("arm", "cube")])
 
 
 @pytest.fixture(scope="module")

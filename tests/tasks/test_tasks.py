@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from cameras import needs_camera
 from djepa.bank.check import check_bank
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
@@ -24,6 +25,7 @@ from djepa.worlds.protocol import World
 
 LOOKS = [(name, look) for name in TASKS for look in get_task(name).looks]
 SIDE = 64
+FELT = {"arm": 7}  # numbers of what is felt, where they are not four
 
 
 def world_of(name: str) -> World:
@@ -31,6 +33,8 @@ def world_of(name: str) -> World:
     for engine in ("mujoco", "dm_control", "ogbench"):
         if engine in get_task(name).engines:
             pytest.importorskip(engine)
+    if name == "arm":
+        needs_camera()
     task = get_task(name)
     world: World = task.make(task.shapes[0], task.rules[0])
     return world
@@ -168,7 +172,7 @@ def test_a_small_bank_has_the_shapes_of_its_world(name: str, tmp_path: Path) -> 
         bank.scene("foggy")
     frames, felt = bank.scene().observe(torch.from_numpy(known.context), SIDE)
     assert np.array_equal(frames[1, -1].numpy(), world.render(known.state[1], SIDE))
-    assert felt.shape == (2, 3, 4)
+    assert felt.shape == (2, 3, FELT.get(name, 4))
 
 
 @pytest.mark.parametrize(("name", "look"), LOOKS)
@@ -177,7 +181,7 @@ def test_every_look_is_frames_and_what_is_felt(name: str, look: str) -> None:
     scene = Scene(name, get_task(name).shapes[0], look)
     frames, felt = scene.observe(states, SIDE)
     assert (frames.dtype, tuple(frames.shape)) == (torch.uint8, (2, 4, SIDE, SIDE, 3))
-    assert (felt.dtype, tuple(felt.shape)) == (torch.float32, (2, 4, 4))
+    assert (felt.dtype, tuple(felt.shape)) == (torch.float32, (2, 4, FELT.get(name, 4)))
     assert felt.isfinite().all()
     for i in range(4):  # neither the batch nor its shape changes a bit
         alone = scene.observe(states[0, i], SIDE)

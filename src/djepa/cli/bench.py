@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 ALL, PATHS = "all", ("json", "planner")
 AGAINST = {"world": "plain loop", "growth": "smallest", "onnx": "torch", "plan": "plain float32"}
-AGAINST |= {"engine": "local processes"}
-ALONE = ("onnx", "plan", "engine")  # no part of all
+AGAINST |= {"engine": "local processes", "arm": "without checks"}
+ALONE = ("onnx", "plan", "engine", "arm")  # no part of all
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Bench(Options):
     """Measure against the plain way in the same run, so that machines can be compared."""
 
     what: Annotated[str, Positional, arg(metavar="WHAT")] = "world"
-    """What to measure: world, geometry, align, growth, or all of them; or onnx, plan,
+    """What to measure: world, geometry, align, growth, or all of them; or onnx, plan, arm,
     engine (Ray against local processes)."""
     json: Annotated[Path | None, arg(aliases=("--out",))] = None
     """Also write the numbers here, as they come."""
@@ -31,6 +31,7 @@ class Bench(Options):
     def run(self) -> int:
         """Measure and print a table per bench."""
         from djepa.bench.align import bench_align
+        from djepa.bench.arm import bench_arm
         from djepa.bench.engine import bench_engine
         from djepa.bench.geometry import bench_geometry
         from djepa.bench.growth import bench_growth
@@ -48,6 +49,7 @@ class Bench(Options):
             "onnx": bench_onnx,
             "plan": bench_plan,
             "engine": bench_engine,
+            "arm": bench_arm,
         }
         check_name("bench", self.what, (*benches, ALL))
         found: dict[str, list[Row]] = {}

@@ -15,8 +15,8 @@ class RunStudy:
     """Collect, predict, fit, decide, measure and report. Run again to resume."""
 
     study: Annotated[str, Positional, arg(metavar="STUDY")] = "pusht"
-    """Which: pusht, reacher, granular, shapes, appearance, controls, control, driving, or all of
-    these; cube; main-pusht, main-reacher, main-granular and main-fine have every method of the
+    """Which: pusht, reacher, granular, shapes, appearance, controls, control, driving, arm, or all
+    of these; cube; main-pusht, main-reacher, main-granular and main-fine have every method of the
     paper's main table, and table makes it of stored rows."""
     preset: str = "quick"
     """quick (minutes), paper (the published population sizes) or large (narrow intervals); of
@@ -56,6 +56,8 @@ class RunStudy:
             raise MissingExtraError("The reacher study", "mujoco")
         if self.study == "cube" and (missing or find_spec("ogbench") is None):
             raise MissingExtraError("The cube study", "cube")
+        if self.study == "arm" and "mujoco" in missing:
+            raise MissingExtraError("The arm study", "arms")
         out = self.out or Path("runs") / self.study
         if self.study != "all":
             self._one(self.study, out)

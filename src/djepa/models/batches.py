@@ -10,7 +10,7 @@ from torch import Tensor
 
 from djepa.models.distil import draw_views
 from djepa.models.episodes import Episodes, length
-from djepa.models.kinds import Model
+from djepa.models.kinds import Trainable
 from djepa.models.objectives import draw
 from djepa.models.parallel import check_batch, rows
 from djepa.models.patches import PatchGeometry
@@ -31,7 +31,7 @@ class Batches:
         self._length = length(scenes[0].world)
         self._random = torch.Generator(self.device)
 
-    def windows(self, i: int, model: Model, T: int, noise: float) -> tuple[Tensor, ...]:
+    def windows(self, i: int, model: Trainable, T: int, noise: float) -> tuple[Tensor, ...]:
         """Random windows: states (B, T, S) a stride apart, blocks (B, T - 1, stride A), draws.
 
         Of several processes each gets its own rows, here and below.
@@ -67,7 +67,7 @@ class Batches:
         drawn = [s.observe(part, image)[0] for s, part in zip(self.scenes, parts, strict=True)]
         return torch.cat(drawn) if len(drawn) > 1 else drawn[0]
 
-    def standardise(self, model: Model) -> None:
+    def standardise(self, model: Trainable) -> None:
         """Means and spreads of controls, and of proprioception where the model takes it."""
         controls = self.episodes.controls.flatten(0, 1)
         model.action_mean.copy_(controls.mean(0))

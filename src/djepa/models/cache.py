@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from djepa.models.episodes import FRAMES, Episodes
-from djepa.models.kinds import Model
+from djepa.models.kinds import Trainable
 from djepa.models.objectives import Draws, draw
 from djepa.models.parallel import rows
 from djepa.models.predict import encode_states
@@ -23,7 +23,7 @@ class Cache:
     Episode e is one of scene e modulo their number.
     """
 
-    def __init__(self, model: Model, scenes: Sequence[Scene], episodes: Episodes) -> None:
+    def __init__(self, model: Trainable, scenes: Sequence[Scene], episodes: Episodes) -> None:
         self._encoder, self._scenes, self._episodes = copy.deepcopy(model).eval(), scenes, episodes
         self._device = model.action_mean.device
         frames, most = FRAMES, episodes.capacity

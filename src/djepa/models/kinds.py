@@ -6,13 +6,15 @@ from typing import Any
 import torch
 
 from djepa.errors import check_name
-from djepa.models import dinowm, jepawm, lewm
+from djepa.models import ac, dinowm, jepawm, lewm
+from djepa.models.ac import ACConfig, ActionConditioned
 from djepa.models.lewm import LeWM, LeWMConfig
 from djepa.models.nets import initialise
 from djepa.models.patches import PatchConfig, PatchGeometry
 from djepa.models.tdjepa import TDJEPA
 
-Model = LeWM | PatchGeometry
+Trainable = LeWM | PatchGeometry  # by `djepa train`
+Model = Trainable | ActionConditioned
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Kind:
     """One geometry: how to build it, and in which sizes."""
 
     build: type[Any]
-    config: type[LeWMConfig] | type[PatchConfig]
+    config: type[LeWMConfig] | type[PatchConfig] | type[ACConfig]
     sizes: dict[str, Any]
 
 
@@ -29,6 +31,7 @@ GEOMETRIES = {
     "tdjepa": Kind(TDJEPA, LeWMConfig, lewm.SIZES),
     "jepawm": Kind(jepawm.JEPAWM, PatchConfig, jepawm.SIZES),
     "dinowm": Kind(dinowm.DINOWM, PatchConfig, dinowm.SIZES),
+    "ac": Kind(ActionConditioned, ACConfig, ac.SIZES),
 }
 
 

@@ -22,7 +22,7 @@ from djepa.models.predict import encode_states
 from djepa.models.protocol import CONTEXT, STRIDE, Geometry
 from djepa.models.weights import find_weights, load_geometry, places, shipped, weights_hash
 from djepa.pools import Pool, Retention, retain_by_cost
-from djepa.pools.cem import CEM, Cost
+from djepa.pools.cem import CEM, FLOOR, Cost
 from djepa.tasks.task import Scene
 from djepa.threads import threads_for
 from djepa.worlds.starts import Start
@@ -103,20 +103,26 @@ class CEMProposer(_CostProposer):
         spread: float = 1.0,
         horizon: int = 25,
         device: str = "cpu",
+        axes: Sequence[float] = (),
     ) -> None:
         """`spread`: deviation of the first population, in units of that of the training controls.
 
-        The others as for `_CostProposer`.
+        `axes`: further factors of it, one an axis; an axis with 0 is not searched: it keeps the
+        least deviation a search has. The others as for `_CostProposer`.
         """
         if not (np.isfinite(spread) and spread > 0):
             raise DjepaError(f"The spread must be positive and finite, not {spread!r}.")
-        self.cem, self.spread = cem or CEM(), float(spread)
-        super().__init__(geometry, {**asdict(self.cem), "spread": self.spread}, horizon, device)
+        self.cem, self.spread, self.axes = cem or CEM(), float(spread), tuple(axes)
+        settings = {**asdict(self.cem), "spread": self.spread}
+        settings |= {"axes": [*self.axes]} if self.axes else {}
+        super().__init__(geometry, settings, horizon, device)
 
     def _pools(
         self, model: Model, cost: Cost, seeds: list[int], drawn: Sequence[Pool]
     ) -> list[Pool]:
         first = self.spread * model.action_std.double().cpu().numpy()  # (A,)
+        if self.axes:
+            first = np.maximum(first * self.axes, FLOOR)
         return self.cem.search(cost, self.horizon, first, seeds)
 
 
@@ -167,7 +173,12 @@ def proposer_of(
                 RetainingProposer, retention=_fields(Retention, source)
             )
         else:
-            make = partial(CEMProposer, cem=_fields(CEM, source), spread=source["spread"])
+            make = partial(
+                CEMProposer,
+                cem=_fields(CEM, source),
+                spread=source["spread"],
+                axes=source.get("axes", ()),
+            )
     except (KeyError, TypeError):
         raise DjepaError(f"{dict(source)} describes neither a search nor a retention.") from None
     for place in shipped() if geometry is None else [geometry]:

@@ -94,6 +94,10 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         kind, task = get_kind(self.geometry), get_task(self.world)
+        if self.geometry not in OBJECTIVES:
+            raise DjepaError(
+                f"'{self.geometry}' has a training of its own: python -m djepa.models.ac_train OUT"
+            )
         object.__setattr__(self, "shapes", tuple(self.shapes) or task.shapes[:1])
         for name in self.shapes:
             check_name("shape", name, task.shapes)

@@ -33,12 +33,13 @@ from torch import Tensor
 from djepa.errors import DjepaError
 from djepa.files import write_atomically
 from djepa.models import parallel
+from djepa.models.ac import ActionConditioned
 from djepa.models.batches import Batches
 from djepa.models.cache import Cache
 from djepa.models.compiled import compile_checked
 from djepa.models.distil import AVERAGE, Student, distil_loss
 from djepa.models.episodes import Episodes, Simulation, plan_shards
-from djepa.models.kinds import Model, build
+from djepa.models.kinds import Trainable, build
 from djepa.models.lewm import LeWM
 from djepa.models.nets import draw_from, initialise
 from djepa.models.objectives import ROLLOUT_WEIGHT, Draws, open_loop
@@ -105,7 +106,7 @@ class Trainer:
         self.random, self.dropout = torch.Generator(self.device), torch.Generator(self.device)
         self.began, self.deadline = time.monotonic(), math.inf
 
-    def run(self, minutes: float = math.inf) -> Model:
+    def run(self, minutes: float = math.inf) -> Trainable:
         """Both phases; returns the model that selected best on the development starts.
 
         After so many minutes it saves its state and raises `OutOfTimeError`.
@@ -117,7 +118,7 @@ class Trainer:
             if self.simulation is not None:
                 self.simulation.close()
 
-    def _run(self) -> Model:
+    def _run(self) -> Trainable:
         self.episodes.take(self._visible(0))
         self.batches.standardise(self.model)
         if self.saved and self.saved["phase"] == "predictor":
@@ -139,17 +140,18 @@ class Trainer:
             log.write(json.dumps(entry) + "\n")
         print(json.dumps(entry), flush=True)
 
-    def select(self, model: Model) -> float:
+    def select(self, model: Trainable) -> float:
         """Share of development starts on which the native choice succeeds; NaN without any."""
         if not self.development:
             return math.nan
         return select(model, self.development, self.config.look, self.device)
 
-    def _fresh(self) -> Model:
+    def _fresh(self) -> Trainable:
         c = self.config
         random = torch.Generator().manual_seed(seed_for("init", c.geometry, c.seed))
         sizes = {"actions": self.task.actions, "stride": self.task.stride}
         model = build(c.geometry, random, c.size, **sizes)
+        assert not isinstance(model, ActionConditioned)  # the configuration has refused it
         if isinstance(model, TDJEPA):
             model.planned_by(PlanningCost(c.blend, c.terminal, c.context))
         return model
@@ -202,7 +204,7 @@ class Trainer:
             self.episodes.take(self._visible(i))
         model.encoder.load_state_dict(step.average().encoder.state_dict())
 
-    def _predictor_phase(self) -> Model:
+    def _predictor_phase(self) -> Trainable:
         """The predictor alone, on the latents of every episode there is."""
         model, c, steps = self.model, self.config, self.config.steps - self.first_steps
         for name in ("encoder", "projector"):
@@ -313,12 +315,12 @@ class Trainer:
             )
         return head
 
-    def _load(self, model: Model, prefix: str) -> None:
+    def _load(self, model: Trainable, prefix: str) -> None:
         tensors = load_file(self.out / "resume.safetensors")
         own = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
         model.load_state_dict(own)
 
-    def _best_so_far(self, cache: Cache) -> tuple[float, Model]:
+    def _best_so_far(self, cache: Cache) -> tuple[float, Trainable]:
         path, model = self.out / "best.safetensors", copy.deepcopy(self.model)
         if not (self.saved and path.exists() and self.first):
             return -math.inf, model  # any trained predictor is better than none
@@ -331,8 +333,8 @@ class Trainer:
         return selection if self.development else -loss
 
     def _better(
-        self, best: tuple[float, Model], model: Model, i: int, cache: Cache
-    ) -> tuple[float, Model]:
+        self, best: tuple[float, Trainable], model: Trainable, i: int, cache: Cache
+    ) -> tuple[float, Trainable]:
         if not self.first:
             return best
         with parallel.alone():
@@ -348,7 +350,7 @@ class Trainer:
         return worth, model
 
     @torch.no_grad()
-    def _validate(self, model: Model, cache: Cache) -> float:
+    def _validate(self, model: Trainable, cache: Cache) -> float:
         """The loss on windows of episodes that nobody trains on, always the same ones."""
         self.random.manual_seed(seed_for("validation"))
         windows = cache.windows(self.then, self.objective.frames, self.random, validation=True)

@@ -27,6 +27,7 @@ STUDIES = {  # name -> module; the design has its name in capitals
     "controls": "controls",
     "control": "closed_loop",
     "driving": "driving",
+    "arm": "arm",
 }
 # Not part of `all`: they need an extra of their own.
 APART = {"cube": "cube"}

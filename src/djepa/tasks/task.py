@@ -38,6 +38,7 @@ TASKS = {
     "reacher": "djepa.tasks.reacher:TASK",
     "granular": "djepa.tasks.granular:TASK",
     "cube": "djepa.tasks.cube:TASK",
+    "arm": "djepa.tasks.arm:TASK",
 }
 
 
