@@ -77,7 +77,7 @@ def scale_full() -> str:
     starts = _stored("scale.json")["collect"]["starts"]
     lines = ["| stage | CPU | starts/s | peak memory | on disk |", "|---|---:|---:|---:|---:|"]
     for stage, of in _full().items():
-        disk = f"{of['stored_mb']:,.0f} MB" if of["stored_mb"] else ""
+        disk = f"{of['stored_mb']:,.1f} MB" if of["stored_mb"] else ""
         most = f"{of['peak_mb']:,.0f} MB" if of["peak_mb"] else "not measured"
         rate = f"{starts / of['seconds']:,.0f}"
         lines.append(f"| {stage} | {of['seconds']:,.0f} s | {rate} | {most} | {disk} |")
@@ -117,7 +117,8 @@ def scale_needs(starts: int = 10_000_000, cores: int = 64) -> str:
 
 
 def _cores(hours: float, cores: int) -> str:
-    return f"{hours:,.0f} core hours: {hours / cores:.1f} h on a node of {cores} cores"
+    node = f": {hours / cores:.1f} h on a node of {cores} cores" if hours > cores else ""
+    return f"{hours:,.0f} core hours{node}"
 
 
 def scale_resident(stage: str, starts: int = 10_000_000) -> str:
