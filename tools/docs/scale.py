@@ -139,4 +139,7 @@ def scale_soak() -> str:
 def scale_soaked() -> str:
     """How long the soak ran."""
     of = _stored("scale.json")["soak"]
-    return f"A run of {of['minutes']:.0f} minutes on two busy cores:"
+    return (
+        f"A run of {of['minutes']:.0f} minutes on two busy cores, without `study` and `train`, "
+        "which the whole run of half an hour has too:"
+    )
