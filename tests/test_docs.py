@@ -19,6 +19,7 @@ PRESETS: dict[str, tuple[str, ...]] = {  # which were run, where not paper and l
     "control": (),
     "driving": ("large",),
     "arm": ("quick",),
+    "bimanual": ("quick",),
 }
 
 

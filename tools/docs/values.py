@@ -4,6 +4,7 @@
 """
 
 import json
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from statistics import median
@@ -127,7 +128,11 @@ def closed(run: str, case: str, ours: str, base: str) -> str:
     """Share of what the best candidate gains over the base, such as 46 % (40 to 51)."""
     if stored(run).design.graded:
         return str(way_of(stored(run).rows[case], ours, base))
-    gap = gap_closed(stored(run).rows[case], ours, base)
+    rows: list[Any] = []
+    for of in stored(run).views[case].values():  # starts of several cases are numbered on
+        first = 1 + max((row.start for row in rows), default=-1)
+        rows += [replace(row, start=first + row.start) for row in of]
+    gap = gap_closed(rows, ours, base)
     low, high = (100 * end for end in gap.interval)
     return f"{100 * gap.share:.0f} % ({low:.0f} to {high:.0f})"
 

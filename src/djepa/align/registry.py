@@ -94,6 +94,43 @@ _LISTED = (
         "forecast along lanes",
         "The highest PDMS if vehicles kept to their lanes and their acceleration faded.",
     ),
+    _published("native policy", "native policy", "The chunk of the native policy."),
+    _published(
+        "fixed correction",
+        "fixed correction",
+        "The variant that solves most fitting starts of the task, always.",
+    ),
+    _published(
+        "scalar gate",
+        "scalar gate",
+        "That variant where the policy expects a large error of itself, else the native chunk.",
+    ),
+    _published(
+        "timing gate",
+        "timing gate",
+        "That variant where the native chunk grasps early, else the native chunk.",
+    ),
+    _published(
+        "distance gate",
+        "distance gate",
+        "That variant where the native chunk stays far from the predicted grasps.",
+    ),
+    _control(
+        "nearest to colours",
+        "nearest to colours",
+        "The candidate nearest to the grasps and places that the colours predict.",
+    ),
+    _control(
+        "nearest to scene",
+        "nearest to scene",
+        "The candidate nearest to the grasps and places that the whole scene predicts.",
+    ),
+    _control("consensus scene", "pool density alone, grasps and places", _DENSE),
+    _ours(
+        "without preservation",
+        "D-JEPA, without preservation",
+        "Our choice among all candidates; the native chunk is one of them.",
+    ),
     _control(
         "scalar fusion",
         "fusion of native scalars",

@@ -19,6 +19,7 @@ from djepa.evaluate.rows import Row
 from djepa.evaluate.verdict import Comparison
 from djepa.evidence.evidence import Evidence
 from djepa.report.tables import Table
+from djepa.rollout.bimanual import BimanualConfig
 from djepa.rollout.driving import TrafficConfig
 from djepa.rollout.engine import Engine, LocalEngine
 from djepa.rollout.execute import CollectConfig, Proposer
@@ -80,7 +81,7 @@ class Case:
     """Starts on which methods are compared."""
 
     name: str  # as the tables name it
-    bank: CollectConfig | TrafficConfig
+    bank: CollectConfig | TrafficConfig | BimanualConfig
     look: str = PLAIN
     group: str = "all"  # cases of one group share what was fitted
     part: tuple[int, int] | None = None  # first and last start of the bank; None: all of them

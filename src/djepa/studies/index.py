@@ -28,6 +28,7 @@ STUDIES = {  # name -> module; the design has its name in capitals
     "control": "closed_loop",
     "driving": "driving",
     "arm": "arm",
+    "bimanual": "bimanual",
 }
 # Not part of `all`: they need an extra of their own.
 APART = {"cube": "cube"}

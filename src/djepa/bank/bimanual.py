@@ -1,0 +1,122 @@
+"""Banks of bimanual starts: what may be known before execution, apart from what it showed.
+
+    BANK/
+      manifest.json                      configuration, blocks, SHA-256 of every shard
+      decision/block-000000.safetensors  snapshot, image, candidates and what is said of them
+      outcome/block-000000.safetensors   success, cost, first success, length; deciding opens none
+
+Legend: N starts, K candidates, H commands, P target coordinates.
+"""
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from djepa.artefacts.folder import Arrays, Folder, encode, load_arrays
+from djepa.artefacts.records import Kind
+from djepa.artefacts.write import Writer
+from djepa.rollout.bimanual import BimanualConfig, BimanualWork, Propose, run_bimanual
+from djepa.rollout.engine import Engine
+
+Array = npt.NDArray[Any]
+KINDS = ("decision", "outcome")
+
+
+class BimanualRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the manifest says."""
+
+    config: BimanualConfig
+    blocks: list[dict[str, int]] = []
+
+
+BIMANUAL = Kind(
+    "bank of bimanual starts",
+    "djepa-bimanual",
+    1,
+    BimanualRecord,
+    shards=rf"({'|'.join(KINDS)})/block-\d{{6}}\.safetensors",
+    again="Remove it, and the starts are executed again.",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What may be known before execution."""
+
+    number: Array  # (N,)
+    identity: Array  # (N, 32) uint8
+    state: Array  # (N, S) the snapshot, for execution and pictures alone
+    image: Array  # (N, 60, 80, 3) uint8, what the policy saw
+    ids: Array  # (N, K)
+    commands: Array  # (N, K, H, 14) float32
+    targets: Array  # (N, K, P) where candidates grasp and place
+    seen: Array  # (N, P) where colours say they should
+    expected: Array  # (N, P) where the whole scene says they should
+    apart: Array  # (N, K) m between those and the native chunk's
+    visual: Array  # (N, K) m between those and what colours say
+    scene: Array  # (N, K) m between those and what the whole scene says
+    effort: Array  # (N, K) rad, how unevenly joints move
+    timing: Array  # (N, K) how far the moment of grasping is from the demonstrations'
+    relation: Array  # (N,) q of the native chunk
+    distance: Array  # (N,) m, least distance of the native chunk to the predicted grasps
+    doubt: Array  # (N,) rad, the error that the policy expects of itself
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """N names of starts."""
+        return tuple(bytes(row).hex() for row in self.identity)
+
+
+class BimanualBank:
+    """A finished bank."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._folder = Folder(path, BIMANUAL)
+        record: BimanualRecord = self._folder.about
+        self.config, self.hash = record.config, self._folder.hash
+        self.manifest = self._folder.manifest.about
+
+    def __len__(self) -> int:
+        return self.config.starts
+
+    @cached_property
+    def known(self) -> Known:
+        """Opens no outcome."""
+        return Known(**self._read("decision"))
+
+    @cached_property
+    def outcome(self) -> Arrays:
+        """success, cost, first, length, each (N, K)."""
+        return self._read("outcome")
+
+    def _read(self, kind: str) -> Arrays:
+        names = sorted(n for n in self._folder.manifest.files if n.startswith(f"{kind}/"))
+        shards = [load_arrays(self.path / name, self._folder.read(name)) for name in names]
+        return {name: np.concatenate([one[name] for one in shards]) for name in shards[0]}
+
+
+def collect_bimanual(
+    path: Path, config: BimanualConfig, engine: Engine, propose: Propose
+) -> BimanualBank:
+    """Execute all candidates of all starts into the bank at `path`, or finish what is there."""
+    writer = Writer(path, BIMANUAL, {"config": asdict(config)})
+    with writer.opened():
+        if not writer.complete:
+            done = {piece.note["block"] for piece in writer.pieces}
+            missing = (b for b in range(config.blocks) if b not in done)
+            items = ((b, BimanualWork(config, b, propose)) for b in missing)
+            for block, found in engine.map(run_bimanual, items):
+                files = {
+                    f"{kind}/block-{block:06d}.safetensors": encode(arrays)
+                    for kind, arrays in found.items()
+                }
+                writer.write(files, {"block": block})
+            blocks = [{"starts": len(config.members(b))} for b in range(config.blocks)]
+            writer.finish({**writer.about, "blocks": blocks})
+    return BimanualBank(path)

@@ -1,0 +1,249 @@
+"""Train the native bimanual policy on scripted demonstrations, split by episode.
+
+    python -m djepa.models.bimanual_train runs/weights/bimanual --device cuda --workers 16
+
+Demonstrations that fail are left out. Training episodes fit policy and proposals, calibration ones
+choose the ridge, validation ones are only measured: the executed success of the policy's chunks.
+
+Legend: N demonstrations, H commands.
+"""
+
+import io
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import tyro
+from torch import Tensor
+
+from djepa.files import write_atomically
+from djepa.models.bimanual import (
+    FILES,
+    HEIGHT,
+    SENTENCES,
+    WIDTH_OF_IMAGE,
+    Policy,
+    begin,
+    save_policy,
+    words_of,
+)
+from djepa.models.bimanual_scene import fit_scene, save_scene
+from djepa.pools.bimanual import features, fit_proposer, save_proposers
+from djepa.rollout.engine import usable_cores
+from djepa.seeds import generator, seed_for
+from djepa.worlds.bimanual.experts import expert
+from djepa.worlds.bimanual.rules import goal_state
+from djepa.worlds.bimanual.scene import TASKS
+from djepa.worlds.bimanual.world import COMMAND, BimanualWorld
+
+PARTS = {"train": 0.8, "calibration": 0.1, "validation": 0.1}
+Arrays = dict[str, Any]
+SELF = 1e-2  # weight of the error that the policy expects of itself
+
+
+@dataclass(frozen=True)
+class PolicyTraining:
+    """What is trained on, and how long."""
+
+    episodes: int = 2000
+    """Demonstrations of each task, of which four fifths are trained on."""
+    steps: int = 12000
+    """Updates."""
+    batch: int = 64
+    """Demonstrations of an update."""
+    rate: float = 1e-3
+    """Peak learning rate; it rises for 200 updates and falls to 0 as a half cosine."""
+    decay: float = 1e-3
+    """Weight decay."""
+    measured: int = 50
+    """Validation episodes of a task that are executed at the end, at most."""
+    seed: int = 0
+    """Of episodes, first weights and batches."""
+
+
+@lru_cache(maxsize=4)
+def _world(task: str) -> BimanualWorld:
+    return BimanualWorld(task)
+
+
+def demonstrate(number: int, task: str, seed: int) -> Arrays | None:
+    """One episode of the scripted expert, or nothing if it failed."""
+    world = _world(task)
+    state = world.initial_state(generator("bimanual", "demonstration", task, seed, number))
+    commands, poses = expert(world, state)
+    states = world.execute(state, commands[None])[0]
+    if not world.judge(goal_state(world, state), states)[0].any():
+        return None
+    return {
+        "state": state,
+        "image": world.view(state, "head", HEIGHT, WIDTH_OF_IMAGE),
+        "features": features(task, world.view(state)),
+        "commands": commands,
+        "poses": poses,
+    }
+
+
+def demonstrations(
+    out: Path, task: str, config: PolicyTraining, pool: ProcessPoolExecutor
+) -> Arrays:
+    """All of a task, from the file that an earlier run left, or simulated into it."""
+    file = out / f"{task.replace(' ', '-')}-{config.episodes}-{config.seed}.npz"
+    if not file.exists():
+        job = partial(demonstrate, task=task, seed=config.seed)
+        found = list(pool.map(job, range(config.episodes), chunksize=10))
+        good = [one for one in found if one is not None]
+        data = io.BytesIO()
+        arrays: Arrays = {name: np.stack([one[name] for one in good]) for name in good[0]}
+        np.savez(data, **arrays)
+        write_atomically(file, data.getvalue())
+    with np.load(file, allow_pickle=False) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def succeeded(item: tuple[str, Any, Any]) -> bool:
+    """Whether a chunk solves a start."""
+    task, state, commands = item
+    world = _world(task)
+    states = world.execute(state, commands[None])[0]
+    return bool(world.judge(goal_state(world, state), states)[0].any())
+
+
+def split(count: int) -> dict[str, slice]:
+    """Episodes of each part."""
+    ends = np.cumsum([0, *(round(share * count) for share in PARTS.values())])
+    return {n: slice(int(ends[i]), int(ends[i + 1])) for i, n in enumerate(PARTS)}
+
+
+def train(
+    config: PolicyTraining, data: dict[str, Arrays], device: str, say: Any, minutes: float
+) -> tuple[Policy, int, float]:
+    """The policy, its updates and its last error; stops early when the minutes are over."""
+    policy = Policy()
+    policy.initialise(torch.Generator().manual_seed(seed_for("bimanual", "init", config.seed)))
+    images, joints, chunks, tasks = _stacked(data)
+    begin(policy, images, joints, chunks, tasks)
+    policy = policy.to(device)
+    images, joints, chunks, tasks = (x.to(device) for x in (images, joints, chunks, tasks))
+    phrases = torch.tensor(
+        [[words_of(s) for s in SENTENCES[task]] for task in TASKS], device=device
+    )
+    optimiser = torch.optim.AdamW(policy.parameters(), config.rate, weight_decay=config.decay)
+    random = torch.Generator().manual_seed(seed_for("bimanual", "batches", config.seed))
+    begun, errors, step = time.perf_counter(), [], 0
+    for step in range(1, config.steps + 1):
+        gone = max(step / config.steps, (time.perf_counter() - begun) / (60 * minutes))
+        rate = config.rate * min(1, step / 200) * 0.5 * (1 + np.cos(np.pi * min(gone, 1)))
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        rows = torch.randint(len(images), (config.batch,), generator=random).to(device)
+        which = torch.randint(phrases.shape[1], (config.batch,), generator=random).to(device)
+        found, log_scale = policy(images[rows], joints[rows], phrases[tasks[rows], which])
+        error = (found - chunks[rows]).abs().mean((1, 2))
+        loss = (error + SELF * (error.detach() / log_scale.exp() + log_scale)).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+        optimiser.step()
+        errors.append(float(error.detach().mean()))
+        if step % 200 == 0:
+            say(f"update {step}: error {np.mean(errors[-200:]):.4f} rad")
+        if gone >= 1:
+            break
+    return policy.eval(), step, float(np.mean(errors[-200:]))
+
+
+def _stacked(data: dict[str, Arrays]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Images, joints, chunks and task numbers of the training episodes."""
+    parts: list[list[Any]] = [[], [], [], []]
+    for i, of in enumerate(data.values()):
+        some = split(len(of["state"]))["train"]
+        parts[0].append(of["image"][some])
+        parts[1].append(of["state"][some, -COMMAND:])
+        parts[2].append(of["commands"][some])
+        parts[3].append(np.full(len(of["state"][some]), i))
+    images, joints, chunks, tasks = (torch.from_numpy(np.concatenate(part)) for part in parts)
+    return images, joints.float(), chunks.float(), tasks
+
+
+def _part(data: dict[str, Arrays], name: str) -> dict[str, Arrays]:
+    """The episodes of one part, with the joints at their starts."""
+    found = {}
+    for task, of in data.items():
+        some = split(len(of["state"]))[name]
+        joints = {"joints": of["state"][:, -COMMAND:]}
+        found[task] = {key: array[some] for key, array in (of | joints).items()}
+    return found
+
+
+@torch.no_grad()
+def chunks_of(policy: Policy, task: str, of: Arrays, some: slice, device: str) -> Any:
+    """(n, H, 14) commands of the policy."""
+    words = torch.tensor([words_of(SENTENCES[task][0])], device=device)
+    images, joints = (
+        torch.from_numpy(of["image"][some]),
+        torch.from_numpy(of["state"][some, -COMMAND:]),
+    )
+    found, _ = policy(images.to(device), joints.float().to(device), words.expand(len(images), -1))
+    return found.double().cpu().numpy()
+
+
+def main(
+    out: tyro.conf.Positional[Path],
+    config: PolicyTraining = PolicyTraining(),  # noqa: B008
+    device: str = "auto",
+    workers: int = 0,
+    minutes: float = 60.0,
+) -> None:
+    """Simulate on `workers` cores (0: all), train at most `minutes`, write everything to OUT."""
+    begun = time.perf_counter()
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+
+    def say(text: str) -> None:
+        print(f"{time.perf_counter() - begun:5.0f} s  {text}", flush=True)
+
+    out.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(workers or usable_cores(), get_context("spawn")) as pool:
+        data = {}
+        for task in TASKS:
+            data[task] = demonstrations(out, task, config, pool)
+            many = len(data[task]["state"])
+            say(f"{task}: {many} of {config.episodes} demonstrations succeed")
+        card: Arrays = {
+            "config": asdict(config),
+            "episodes": {t: len(d["state"]) for t, d in data.items()},
+        }
+        proposers, card["target error, m"] = {}, {}
+        for task, of in data.items():
+            some = split(len(of["state"]))
+            held = (of["features"][some["calibration"]], of["poses"][some["calibration"]])
+            proposers[task], card["target error, m"][task] = fit_proposer(
+                task, of["features"][some["train"]], of["poses"][some["train"]], *held
+            )
+        save_proposers(out / FILES[2], proposers)
+        scene, card["scene error, m"] = fit_scene(
+            *(_part(data, n) for n in ("train", "calibration"))
+        )
+        save_scene(out / FILES[3], scene)
+        say(f"proposals: {card['target error, m']}")
+        policy, card["updates"], card["error"] = train(config, data, device, say, minutes)
+        save_policy(out, policy, card)
+        card["success"] = {}
+        for task, of in data.items():
+            some_held = split(len(of["state"]))["validation"]
+            states = of["state"][some_held][: config.measured]
+            chunks = chunks_of(policy, task, of, some_held, device)[: config.measured]
+            items = [(task, s, c) for s, c in zip(states, chunks, strict=True)]
+            card["success"][task] = float(np.mean(list(pool.map(succeeded, items))))
+            say(f"{task}: {100 * card['success'][task]:.0f} % of {len(items)} validation starts")
+    save_policy(out, policy, card)
+
+
+if __name__ == "__main__":
+    tyro.cli(main)

@@ -1,0 +1,114 @@
+"""Propose, execute and judge the candidates of bimanual starts.
+
+A block of starts is one unit of work; what it gives depends on the configuration alone. All
+candidates of a start are executed from one snapshot. As in RoboTwin, success is judged after every
+command, and the first one counts: what follows it is not looked at.
+
+Legend: N starts of the block, K candidates, H commands, P target coordinates.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from djepa.artefacts.records import sha256
+from djepa.seeds import generator
+from djepa.worlds.bimanual.rules import RULES, goal_state
+from djepa.worlds.bimanual.world import BimanualWorld
+from djepa.worlds.protocol import Floats
+
+Arrays = dict[str, npt.NDArray[Any]]
+Propose = Callable[[BimanualWorld, Floats], Arrays]  # from a start alone; names of `Known`
+
+
+@dataclass(frozen=True)
+class BimanualConfig:
+    """Everything the bytes depend on."""
+
+    split: str
+    task: str
+    starts: int
+    seed: int = 0
+    block: int = 4
+    policy: str = ""  # hash of the native policy
+    world: str = "bimanual"
+    rule: str = RULES[0]
+
+    @property
+    def shape(self) -> str:
+        """The task, as a name of a folder."""
+        return self.task.replace(" ", "-")
+
+    @property
+    def profile(self) -> str:
+        """How many starts."""
+        return str(self.starts)
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks."""
+        return -(-self.starts // self.block)
+
+    def members(self, block: int) -> range:
+        """Starts of a block."""
+        return range(block * self.block, min((block + 1) * self.block, self.starts))
+
+
+@dataclass(frozen=True)
+class BimanualWork:
+    """One block to execute."""
+
+    config: BimanualConfig
+    block: int
+    propose: Propose
+
+
+@lru_cache(maxsize=4)
+def world_of(task: str) -> BimanualWorld:
+    """One world of a task in this process."""
+    return BimanualWorld(task)
+
+
+def start_of(config: BimanualConfig, number: int) -> Floats:
+    """(S,) the start of that number."""
+    key = ("bimanual", config.split, config.task, config.seed, number)
+    return world_of(config.task).initial_state(generator(*key))
+
+
+def run_bimanual(work: BimanualWork) -> dict[str, Arrays]:
+    """What may be known before execution, and what execution showed, of one block."""
+    config = work.config
+    rows = []
+    for number in config.members(work.block):
+        world, state = world_of(config.task), start_of(config, number)
+        known = work.propose(world, state)
+        identity = bytes.fromhex(sha256(config.task.encode() + state.tobytes()))
+        decision = {
+            "number": np.array(number),
+            "identity": np.frombuffer(identity, np.uint8),
+            "state": state,
+            **known,
+        }
+        rows.append({"decision": decision, "outcome": outcomes(world, state, known["commands"])})
+    return {
+        kind: {name: np.stack([row[kind][name] for row in rows]) for name in rows[0][kind]}
+        for kind in ("decision", "outcome")
+    }
+
+
+def outcomes(world: BimanualWorld, state: Floats, commands: npt.NDArray[np.float32]) -> Arrays:
+    """(K, H, 14) commands -> success, least task cost, first success and executed length (K,)."""
+    goal = goal_state(world, state)
+    states = world.execute(state, commands.astype(np.float64))[:, 1:]
+    success, cost = world.judge(goal, states)
+    first = np.where(success.any(1), success.argmax(1) + 1, 0)
+    return {
+        "success": success.any(1),
+        "cost": cost.min(1),
+        "first": first,  # command after which it is solved, 0: never
+        "length": np.where(first > 0, first, commands.shape[1]),
+    }

@@ -1,0 +1,165 @@
+"""The bimanual study: one native chunk and 16 variants a start, executed from one snapshot.
+
+    native policy                       the chunk of the policy
+    fixed correction, scalar gate, ...  the paper's controls (Tab. 2, App. G)
+    D-JEPA                              mixture of visual, proprioceptive and temporal evidence,
+                                        operator, careful gate, and preservation of native chunks
+
+Cases are the four tasks; they share what is fitted, and are counted together.
+"""
+
+from dataclasses import replace
+
+import torch
+
+from djepa.align.fit import Alignment
+from djepa.align.methods import Population
+from djepa.align.outcomes import Outcomes
+from djepa.align.presets import careful, mixed
+from djepa.align.suite import Recipe
+from djepa.bank.bimanual import BimanualBank, collect_bimanual
+from djepa.evaluate.verdict import Comparison
+from djepa.evidence.evidence import Evidence
+from djepa.models.bimanual import load_policy
+from djepa.models.bimanual_predict import Propose
+from djepa.rollout.bimanual import BimanualConfig
+from djepa.studies.bimanual_fits import PRESERVED, choosers, fit_gates
+from djepa.studies.design import Case, Design, Place, Sizes, Source, share_out, split_of
+from djepa.studies.measures.bimanual import LENGTHS, VIEWS
+from djepa.studies.stages import Say
+from djepa.studies.study import Study
+from djepa.worlds.bimanual.scene import TASKS
+
+POLICY = "bimanual"  # name of the weights
+SPLITS = ("fit", "calibration", "confirmation")
+COLUMNS = {
+    "native": "apart",
+    "visual": "visual",
+    "scene": "scene",
+    "proprioceptive": "effort",
+    "temporal": "timing",
+}
+ALL = tuple(COLUMNS)
+FLOOR = {"native": 0.005, "visual": 0.005, "scene": 0.005, "proprioceptive": 0.0, "temporal": 0.02}
+POOLS = "native chunk + 16 variants"  # as the paper's figures are stored
+PAPER = {
+    "grab roller": "roller",
+    "handover block": "handover",
+    "bread to skillet": "skillet",
+    "object to drawer": "cabinet",
+    "all": "all",
+}
+NATIVES = {
+    "native policy": "native",
+    "nearest to colours": "visual",
+    "nearest to scene": "scene",
+}
+FUSION, CONTROL = "fusion", "consensus + fusion"
+
+
+def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
+    if role not in SPLITS:
+        return []
+    shares = share_out(getattr(sizes, role), tuple(TASKS))
+    return [
+        Case(task, BimanualConfig(split_of("bimanual", role), task, many, place.seed))
+        for task, many in shares.items()
+    ]
+
+
+def _collect(study: Study, case: Case, say: Say) -> str:
+    assert isinstance(case.bank, BimanualConfig)
+    config = replace(case.bank, policy=load_policy(POLICY).hash)
+    say(f"  {config.starts} starts: {case.folder}")
+    target = study.out / "banks" / case.folder
+    return collect_bimanual(target, config, study.place.engine, Propose(POLICY)).hash
+
+
+def _evidence(bank: BimanualBank, look: str) -> Evidence:
+    """Five costs; where candidates grasp and place as latents, where the scene says as goals."""
+    known = bank.known
+    found = Evidence.from_arrays(
+        start_ids=known.names,
+        candidate_ids=known.ids,
+        costs={name: getattr(known, of) + FLOOR[name] for name, of in COLUMNS.items()},
+        latents={"scene": known.targets},
+        goals={"scene": known.expected},
+    )
+    return replace(found, weights=dict.fromkeys(COLUMNS, bank.config.policy))
+
+
+def _population(study: Study, role: str, case: Case) -> Population:
+    bank = BimanualBank(study.out / "banks" / case.folder)
+    success, cost = (torch.from_numpy(bank.outcome[name].copy()) for name in ("success", "cost"))
+    outcomes = Outcomes(bank.known.names, success, torch.ones_like(success), cost)
+    return Population(_evidence(bank, case.look), outcomes)
+
+
+def _extra(study: Study, group: str, say: Say) -> dict[str, Alignment]:
+    fit_gates(study, group, say)
+    return {}
+
+
+BIMANUAL = Design(
+    name="bimanual",
+    title="Does alignment help two arms?",
+    question=(
+        "Two arms at a table have one of four tasks. A small policy reads an instruction, the head "
+        "camera's picture and the joints, and gives a whole sequence of commands: the **native "
+        "chunk**. Beside it stand 16 variants of a demonstration, moved to where the picture says "
+        "that the arms should grasp, with 16 offsets. All 17 are executed from one snapshot.",
+        "Between starts the head camera moves a little. Only the picture shows it: the colours "
+        "from which variants are made do not say it, the policy may have learned it. So both "
+        "err in different ways, and no candidate is right everywhere.",
+        "The controls are the paper's: one **fixed correction**, and **gates** that choose between "
+        "the native chunk and that correction by one number. **D-JEPA** compares all candidates by "
+        "visual, proprioceptive and temporal evidence and by a map of the whole scene, and keeps "
+        "the native chunk unless its own choice is better by a margin.",
+    ),
+    weights=(),
+    sizes={
+        "quick": Sizes(96, 48, 96, updates=300),
+        "paper": Sizes(512, 256, 512),
+        "large": Sizes(1024, 512, 2048),
+    },
+    cases=_cases,
+    evidence=_evidence,  # type: ignore[arg-type]  # of a bank of these starts
+    recipe=Recipe(
+        mixtures={FUSION: (ALL, None), CONTROL: (ALL, "scene")},
+        alignments={
+            "mixture": mixed(ALL, ("scene",)),
+            "without preservation": careful(ALL, ("scene",)),
+        },
+    ),
+    natives=NATIVES,
+    density=("scene",),
+    fusion=FUSION,
+    control=CONTROL,
+    against=(
+        "fixed correction",
+        "scalar gate",
+        "timing gate",
+        "distance gate",
+        "without preservation",
+        "mixture",
+    ),
+    base="native policy",
+    published="without preservation",
+    declared=(
+        Comparison.of(PRESERVED, *NATIVES),  # the best of them
+        Comparison.of(PRESERVED, "native policy"),
+        Comparison.of(PRESERVED, "scalar gate"),
+        Comparison.of(PRESERVED, "fixed correction"),
+        Comparison.of(PRESERVED, FUSION),
+        Comparison.of(PRESERVED, CONTROL),
+    ),
+    measures=(LENGTHS, VIEWS),
+    pools=dict.fromkeys(TASKS, "one native chunk and 16 variants"),
+    task="robotwin",
+    paper={view: (POOLS, case) for view, case in PAPER.items()},
+    paper_names={"native chunk": "native policy", "relational": PRESERVED},
+    together=True,
+    source=Source(_collect, BimanualBank, _population, choosers),
+    extra=_extra,
+    ours=PRESERVED,
+)

@@ -1,0 +1,140 @@
+"""What the bimanual study fits beside the shared suite: fixed corrections, gates, preservation.
+
+Everything here is fitted for each task apart, on fitting starts (which variant) and calibration
+starts (thresholds). Legend: N starts, K candidates.
+"""
+
+from typing import Any
+
+import msgspec
+import torch
+from torch import Tensor
+
+from djepa.align.methods import Choice, Chooser, Population, aligned
+from djepa.align.preserve import Fixed, Threshold, fit_fixed, fit_threshold
+from djepa.artefacts.folder import Folder
+from djepa.artefacts.records import Kind, encode_json
+from djepa.artefacts.write import save as save_folder
+from djepa.bank.bimanual import BimanualBank
+from djepa.evidence.evidence import Evidence
+from djepa.studies.design import Case
+from djepa.studies.stages import Say
+from djepa.studies.study import Study
+
+PRESERVED, FILE, GATES = "D-JEPA", "gates.json", "gates"
+# Method -> what it looks at of the native chunk, and the sign of the inequality.
+SCALARS = {
+    "scalar gate": ("doubt", 1),
+    "timing gate": ("relation", -1),
+    "distance gate": ("distance", 1),
+}
+Solved = tuple[Tensor, Tensor]  # of keeping the native chunk and of replacing it, (N,) each
+
+
+class TaskGates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was fitted for one task."""
+
+    fixed: Fixed
+    scalars: dict[str, Threshold]
+    preserve: Threshold
+
+
+class GatesRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What gates.json says."""
+
+    tasks: dict[str, TaskGates]
+
+
+GATES_KIND = Kind(
+    "set of gates",
+    "djepa-bimanual-gates",
+    1,
+    again="Remove it, and it is made again.",
+    records={FILE: GatesRecord},
+)
+
+
+def fit_gates(study: Study, group: str, say: Say) -> None:
+    """All tasks at once, unless they are there."""
+    if study.place.made(group, GATES):
+        return
+    say("  fixed corrections and gates")
+    tasks = {}
+    fits = {case.name: case for case in study.cases("fit", group)}
+    for case in study.cases("calibration", group):
+        fit, known = study.population("fit", fits[case.name]), study.population("calibration", case)
+        fixed = fit_fixed(fit.evidence.ids, fit.outcomes)
+        both = _solved(known, _position(known.evidence, fixed.candidate))
+        scalars = {
+            name: fit_threshold(_scalar(study, case, of, known.evidence), *both, sign)
+            for name, (of, sign) in SCALARS.items()
+        }
+        ours, gain = _ours(study, group, known.evidence)
+        preserve = fit_threshold(gain, *_solved(known, ours.position))
+        tasks[case.name] = TaskGates(fixed, scalars, preserve)
+    folder = study.place.own(group, GATES)
+    record: Any = msgspec.to_builtins(GatesRecord(tasks))
+    save_folder(folder, GATES_KIND, {FILE: encode_json(folder / FILE, record)})
+
+
+def choosers(study: Study, case: Case) -> dict[str, Chooser]:
+    """Fixed correction, gates, and our choice with the native chunk preserved."""
+    record: GatesRecord = Folder(study.place.own(case.group, GATES), GATES_KIND).record(FILE)
+    gates = record.tasks[case.name]
+
+    def fixed(e: Evidence) -> Choice:
+        return _chosen(e, _position(e, gates.fixed.candidate))
+
+    def gated(name: str) -> Chooser:
+        def choose(e: Evidence) -> Choice:
+            opened = gates.scalars[name].opens(_scalar(study, case, SCALARS[name][0], e))
+            return _replaced(e, _position(e, gates.fixed.candidate), opened)
+
+        return choose
+
+    def preserved(e: Evidence) -> Choice:
+        ours, gain = _ours(study, case.group, e)
+        return _replaced(e, ours.position, gates.preserve.opens(gain))
+
+    return {"fixed correction": fixed, **{n: gated(n) for n in SCALARS}, PRESERVED: preserved}
+
+
+def _ours(study: Study, group: str, e: Evidence) -> tuple[Choice, Tensor]:
+    """The aligned choice, and by how much its score is below the native candidate's."""
+    found = aligned(study.suite(group).alignments["without preservation"])(e)
+    best = found.score.gather(1, found.position[:, None])[:, 0]
+    return found, found.score.gather(1, _native(e)[:, None])[:, 0] - best
+
+
+def _native(e: Evidence) -> Tensor:
+    """(N,) positions of the candidates with the smallest ID."""
+    return e.ids.argmin(1)
+
+
+def _position(e: Evidence, candidate: int) -> Tensor:
+    return (e.ids == candidate).int().argmax(1)
+
+
+def _solved(known: Population, other: Tensor) -> Solved:
+    success = known.outcomes.success
+    kept, replaced = (
+        success.gather(1, at[:, None])[:, 0] for at in (_native(known.evidence), other)
+    )
+    return kept, replaced
+
+
+def _scalar(study: Study, case: Case, name: str, e: Evidence) -> Tensor:
+    """(N,) a number of the native chunk, of these starts."""
+    known = BimanualBank(study.out / "banks" / case.folder).known
+    rows = {one: i for i, one in enumerate(known.names)}
+    at = [rows[one] for one in e.identities]
+    return torch.from_numpy(getattr(known, name)[at].copy()).to(e.ids.device)
+
+
+def _replaced(e: Evidence, other: Tensor, opened: Tensor) -> Choice:
+    return _chosen(e, torch.where(opened, other, _native(e)), opened)
+
+
+def _chosen(e: Evidence, position: Tensor, opened: Tensor | None = None) -> Choice:
+    score = torch.ones_like(e.ids, dtype=torch.float64).scatter(1, position[:, None], 0.0)
+    return Choice(position, score, opened=opened)

@@ -1,0 +1,102 @@
+"""From poses of both tools to joint commands, by damped least squares on MuJoCo's Jacobian.
+
+    dq = W Jᵀ (J W Jᵀ + λ I)⁻¹ e,      e = (position error, weighted orientation error)
+
+A pose is 8 numbers: x, y, z, a unit quaternion, an opening; 16 for both arms. Orientation weighs
+less than position, so that a pose beyond the wrist's range is reached as nearly as it can be.
+
+Legend: H commands.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from djepa.worlds.bimanual.arm import JOINTS, LIMITS
+from djepa.worlds.bimanual.scene import ARMS, to_drives
+from djepa.worlds.protocol import Floats
+
+if TYPE_CHECKING:
+    from djepa.worlds.bimanual.world import BimanualWorld
+
+POSE = 8
+TURN = 0.12  # m of position error that a radian of orientation counts as
+DAMP, ROUNDS, CLOSE, MOST = 1e-4, 12, 2e-4, 0.25  # λ, iterations, m, rad of one iteration
+UNITS, RIDGE = np.repeat([1.0, TURN], 3)[:, None], DAMP * np.eye(6)
+LOW, HIGH = np.deg2rad(np.array(LIMITS, float).T) + np.array([[0.01], [-0.01]])
+
+
+def to_joints(
+    world: "BimanualWorld", start: Floats, poses: Floats, guess: Floats | None = None
+) -> tuple[Floats, Floats]:
+    """(H, 16) poses -> (H, 14) commands that follow them from (14,) `start`, (H, 2) m missed.
+
+    Every pose is solved from the command before it, or from a similar path's, (H, 14) `guess`.
+    """
+    solver = _Solver(world)
+    command, commands, missed = start.copy(), [], []
+    for t, pose in enumerate(poses):
+        command = command.copy() if guess is None else guess[t].copy()
+        arms = command.reshape(2, JOINTS + 1)
+        error = []
+        for i, target in enumerate(pose.reshape(2, POSE)):
+            arms[i, :JOINTS], miss = solver.solve(i, arms[i, :JOINTS], target)
+            arms[i, JOINTS] = target[-1]
+            error.append(miss)
+        commands.append(command)
+        missed.append(error)
+    return np.array(commands), np.array(missed)
+
+
+def tool_poses(world: "BimanualWorld", commands: Floats) -> Floats:
+    """(..., 14) commands -> (..., 16) poses of the tools where every joint is as commanded."""
+    solver = _Solver(world)
+    flat = commands.reshape(-1, commands.shape[-1])
+    found = np.array([solver.forward(command) for command in flat])
+    return found.reshape(*commands.shape[:-1], 2 * POSE)
+
+
+class _Solver:
+    def __init__(self, world: "BimanualWorld") -> None:
+        self.engine, self.model = world._engine, world._model
+        self.data = self.engine.MjData(self.model)
+        self.sites = [int(self.model.site(f"{arm}tool").id) for arm in ARMS]
+        self.jacobian = np.zeros((6, self.model.nv))
+
+    def forward(self, command: Floats) -> Floats:
+        """(16,) poses of one command."""
+        drives = to_drives(command)
+        self.data.qpos[: len(drives)] = drives
+        self.engine.mj_kinematics(self.model, self.data)
+        found: list[Any] = []
+        for site, opening in zip(self.sites, command[JOINTS :: JOINTS + 1], strict=True):
+            turn = np.zeros(4)
+            self.engine.mju_mat2Quat(turn, self.data.site_xmat[site])
+            found += [*self.data.site_xpos[site], *turn, opening]
+        return np.array(found)
+
+    def solve(self, arm: int, joints: Floats, pose: Floats) -> tuple[Floats, float]:
+        """(6,) joints nearest to the pose, and by how many m they miss its position."""
+        data, engine, site = self.data, self.engine, self.sites[arm]
+        at = slice(arm * (JOINTS + 2), arm * (JOINTS + 2) + JOINTS)
+        q, nine, error = joints.copy(), np.zeros(9), np.zeros(6)
+        engine.mju_quat2Mat(nine, pose[3:7])
+        wanted = nine.reshape(3, 3)
+        for _ in range(ROUNDS):
+            data.qpos[at] = q
+            engine.mj_kinematics(self.model, data)
+            engine.mj_comPos(self.model, data)
+            engine.mj_jacSite(self.model, data, self.jacobian[:3], self.jacobian[3:], site)
+            now = data.site_xmat[site].reshape(3, 3)
+            m = (0.5 * TURN) * (wanted @ now.T)  # its antisymmetric part is the turn that is left
+            error[:3] = pose[:3] - data.site_xpos[site]
+            error[3:] = m[2, 1] - m[1, 2], m[0, 2] - m[2, 0], m[1, 0] - m[0, 1]
+            if np.abs(error).max() < CLOSE:
+                break
+            J = self.jacobian[:, at] * UNITS
+            dq = J.T @ np.linalg.solve(J @ J.T + RIDGE, error)
+            dq *= min(1.0, MOST / max(np.abs(dq).max(), 1e-9))
+            q = np.clip(q + dq, LOW, HIGH)
+        data.qpos[at] = q
+        engine.mj_kinematics(self.model, data)
+        return q, float(np.linalg.norm(pose[:3] - data.site_xpos[site]))

@@ -1,0 +1,67 @@
+"""The bimanual study, small: bank, resumed collection, decisions without outcomes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mujoco")
+
+from djepa.bank.bimanual import collect_bimanual
+from djepa.errors import DjepaError
+from djepa.models.bimanual import SENTENCES, load_policy, words_of
+from djepa.models.bimanual_predict import Propose, relation
+from djepa.rollout.bimanual import BimanualConfig, outcomes, start_of, world_of
+from djepa.rollout.engine import LocalEngine
+from djepa.studies.bimanual import BIMANUAL, _evidence
+
+
+@pytest.fixture(scope="module")
+def config() -> BimanualConfig:
+    world = world_of("handover block")
+    try:
+        world.view(world.snapshot())
+    except DjepaError as error:
+        pytest.skip(str(error))
+    return BimanualConfig("test", "handover block", 2, block=1, policy=load_policy().hash)
+
+
+def test_a_bank_is_the_same_whoever_makes_it_and_holds_what_execution_shows(
+    tmp_path: Path, config: BimanualConfig
+) -> None:
+    propose = Propose("bimanual")
+    bank = collect_bimanual(tmp_path / "one", config, LocalEngine(1), propose)
+    again = collect_bimanual(tmp_path / "one", config, LocalEngine(1), propose)
+    assert again.hash == bank.hash
+    known = bank.known
+    assert known.commands.shape == (2, 17, 40, 14)
+    assert np.array_equal(known.state[1], start_of(config, 1))
+    fresh = outcomes(world_of(config.task), known.state[1], known.commands[1])
+    assert all(np.array_equal(fresh[name], bank.outcome[name][1]) for name in fresh)
+    assert ((bank.outcome["cost"] < 1) == bank.outcome["success"]).all()
+    assert ((bank.outcome["first"] > 0) == bank.outcome["success"]).all()
+    assert (known.apart[:, 0] == 0).all()  # ID 0 is the native chunk
+    evidence = _evidence(bank, "plain")
+    assert (evidence.cost("native").argmin(1) == 0).all()
+    assert evidence.names == ("native", "visual", "scene", "proprioceptive", "temporal")
+    other = replace(config, split="other")
+    assert not np.array_equal(start_of(other, 1), known.state[1])
+
+
+def test_the_moment_of_grasping_is_the_nearest_with_both_grippers_closed() -> None:
+    poses = np.zeros((2, 10, 2, 8))
+    poses[..., 0] = np.abs(np.arange(10) - 3)[:, None]  # nearest at step 3
+    poses[0, :, :, 7] = 1.0
+    poses[0, 6:, :, 7] = 0.0  # the first path closes at step 6, the second is always closed
+    q, far = relation(poses.reshape(2, 10, 16), np.zeros(12))
+    assert q.tolist() == [0.6, 0.3]
+    assert far.tolist() == [3.0, 0.0]
+    poses[0, :, :, 7] = 1.0
+    assert relation(poses.reshape(2, 10, 16), np.zeros(12))[0][0] == 0.3
+
+
+def test_unknown_words_are_named_and_every_task_has_sentences() -> None:
+    with pytest.raises(DjepaError, match="juggle"):
+        words_of("juggle the block")
+    assert set(SENTENCES) == {case.name for case in BIMANUAL._confirmation()}
