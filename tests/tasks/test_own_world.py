@@ -40,7 +40,7 @@ FEWER = {
 }
 MORE = {
     "collect": ["--workers", "2", "--block", "4"],
-    "simulate": ["--workers", "2"],
+    "simulate": ["--workers", "1"],  # here, where shards are smaller
     "fit": ["--updates", "20"],
 }
 Done = subprocess.CompletedProcess[str]

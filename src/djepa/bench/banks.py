@@ -30,6 +30,7 @@ from djepa.evidence.evidence import Evidence
 from djepa.interop.decide import decide_bank, load_decider
 from djepa.interop.record import record, write_decisions
 from djepa.models.lewm import LeWM, LeWMConfig
+from djepa.models.nets import initialise
 from djepa.models.predictions import predict_bank
 from djepa.models.weights import load_geometry, save_geometry, weights_hash
 from djepa.rollout.engine import LocalEngine
@@ -105,11 +106,12 @@ def _collect(path: Path, config: CollectConfig) -> tuple[float, float, float]:
 def _predict(home: Path, bank: Path) -> tuple[float, float, float]:
     """Weights are made once; they are random, and the same wherever they are made."""
     if not (home / "weights").exists():
-        torch.manual_seed(0)
-        save_geometry(LeWM(SIZES), home / "weights", {"recipe": {"world": "reacher"}})
-    model, found = load_geometry(home / "weights"), list[float]()
+        model = LeWM(SIZES)
+        initialise(model, torch.Generator().manual_seed(0))
+        save_geometry(model, home / "weights", {"recipe": {"world": "reacher"}})
+    stored, found = load_geometry(home / "weights"), list[float]()
     with _measured(found, bank / "evidence"):
-        predict_bank(Bank(bank), model, weights_hash(home / "weights"))
+        predict_bank(Bank(bank), stored, weights_hash(home / "weights"))
     return found[0], found[1], found[2]
 
 
