@@ -18,7 +18,7 @@ PRESETS: dict[str, tuple[str, ...]] = {  # which were run, where not paper and l
     "controls": ("quick",),
     "control": (),
     "driving": ("large",),
-    "arm": ("quick",),
+    "arm": ("large",),
     "bimanual": ("quick",),
 }
 

@@ -126,6 +126,7 @@ _LISTED = (
         "The candidate nearest to the grasps and places that the whole scene predicts.",
     ),
     _control("consensus scene", "pool density alone, grasps and places", _DENSE),
+    _control("consensus energy", "pool density alone, energy", _DENSE),
     _ours(
         "without preservation",
         "D-JEPA, without preservation",
