@@ -19,7 +19,7 @@ PRESETS: dict[str, tuple[str, ...]] = {  # which were run, where not paper and l
     "control": (),
     "driving": ("large",),
     "arm": ("large",),
-    "bimanual": ("quick",),
+    "bimanual": ("paper",),
 }
 
 
