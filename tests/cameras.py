@@ -10,7 +10,7 @@ from djepa.errors import DjepaError
 def needs_camera() -> None:
     """MuJoCo, and OpenGL without a window."""
     pytest.importorskip("mujoco", reason="extra arms")
-    from djepa.worlds.arms.camera import open_gl
+    from djepa.worlds.gl import open_gl
 
     try:
         open_gl(os.getpid())

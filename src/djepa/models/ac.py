@@ -17,6 +17,7 @@ A latent is the flat tokens of a frame, then the pose: D = P W + 7.
 Legend: N starts, K candidates, H controls, B rows, P tokens of a frame, W width of a token.
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -67,7 +68,7 @@ class Block(nn.Module):
         return x + self.second(F.gelu(self.first(x) * (1 + scale) + shift))
 
 
-class ACGeometry(nn.Module):
+class ACGeometry(nn.Module, ABC):
     """A `Geometry` made of `tokens` and `predict`: V-JEPA 2-AC's two functions."""
 
     name: str
@@ -77,13 +78,13 @@ class ACGeometry(nn.Module):
     chunk: int
     stride = 1
 
+    @abstractmethod
     def tokens(self, frames: Tensor) -> Tensor:
         """uint8 frames (B, I, I, 3) -> (B, P, W)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def predict(self, tokens: Tensor, actions: Tensor, poses: Tensor) -> Tensor:
         """(B, P, W), (B, 7), (B, 7) -> (B, P, W), the tokens after the action."""
-        raise NotImplementedError
 
     @property
     def latent(self) -> int:

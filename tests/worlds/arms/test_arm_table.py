@@ -155,8 +155,8 @@ def test_an_unknown_task_or_camera_is_named() -> None:
 
 
 def test_without_opengl_the_error_says_what_still_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    from djepa.worlds.arms import camera
+    from djepa.worlds import gl
 
-    monkeypatch.setattr(camera, "LIBRARIES", ("no_such_library",))
+    monkeypatch.setattr(gl, "LIBRARIES", ("no_such_library",))
     with pytest.raises(DjepaError, match=r"libegl1.*Physics, pools and outcomes need no images"):
-        camera.open_gl.__wrapped__(0)
+        gl.open_gl.__wrapped__(0)

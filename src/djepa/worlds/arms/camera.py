@@ -4,19 +4,17 @@ No shadows, no anti-aliasing: repeated images of one state are the same bytes. A
 without either library runs everything except camera images, and the error says so.
 """
 
-import atexit
 import os
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
-from djepa.errors import DjepaError, check_name
+from djepa.errors import check_name
 from djepa.worlds.arms.scene import load_scene
+from djepa.worlds.gl import open_gl
 from djepa.worlds.protocol import Floats, Frames
 
 CAMERAS = ("front", "top")
-LIBRARIES = ("egl", "osmesa")
 
 
 def render_states(task: str, states: Floats, size: int, camera: str = "front") -> Frames:
@@ -44,32 +42,6 @@ def projection(camera: str, size: int) -> Floats:
     focal = size / 2 / np.tan(np.deg2rad(model.cam_fovy[index]) / 2)
     lens = np.array([[focal, 0, -size / 2], [0, -focal, -size / 2], [0, 0, -1.0]])
     return np.asarray(lens @ np.column_stack([turn, -turn @ data.cam_xpos[index]]))
-
-
-@lru_cache(maxsize=1)
-def open_gl(process: int) -> Any:
-    """A context to draw in, by the first library that works; one for the process."""
-    problems = []
-    for library in LIBRARIES:
-        before = os.environ.get("PYOPENGL_PLATFORM")
-        os.environ["PYOPENGL_PLATFORM"] = library
-        try:
-            module = __import__(f"mujoco.{library}", fromlist=["GLContext"])
-            context = module.GLContext(640, 640)
-            context.make_current()
-            atexit.register(context.free)
-            return context
-        except Exception as error:  # each library fails in its own way
-            problems.append(f"{library}: {error}")
-            if before is None:
-                del os.environ["PYOPENGL_PLATFORM"]
-            else:
-                os.environ["PYOPENGL_PLATFORM"] = before
-    raise DjepaError(
-        "Camera images need OpenGL without a window, and neither library works here "
-        f"({'; '.join(problems)}). Install libegl1 and libegl-mesa0, or libosmesa6. "
-        "Physics, pools and outcomes need no images."
-    )
 
 
 class Canvas:

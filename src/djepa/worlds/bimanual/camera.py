@@ -1,4 +1,4 @@
-"""Pictures by MuJoCo, which needs OpenGL without a screen: EGL, or else OSMesa.
+"""Pictures by MuJoCo, which needs OpenGL without a window: EGL, or else OSMesa.
 
 Without shadows, reflections and anti-aliasing, one state always gives the same bytes. A machine
 without either library runs everything except pictures, and the error says so.
@@ -7,8 +7,7 @@ without either library runs everything except pictures, and the error says so.
 import atexit
 import os
 from functools import lru_cache
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.spatial.transform import Rotation
@@ -16,6 +15,7 @@ from scipy.spatial.transform import Rotation
 from djepa.errors import DjepaError, check_name
 from djepa.worlds.bimanual.scene import CAMERAS
 from djepa.worlds.bimanual.world import CAMERA, COMMAND, load_model
+from djepa.worlds.gl import open_gl
 from djepa.worlds.protocol import Floats, Frames
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class _Canvas:
     """What draws one task's scene."""
 
     def __init__(self, task: str) -> None:
-        _open_gl(os.getpid())
+        open_gl(os.getpid())
         self.engine, self.model = e, model = load_model(task)
         self.data, self.option, self.camera = e.MjData(model), e.MjvOption(), e.MjvCamera()
         self.scene = e.MjvScene(model, maxgeom=400)
@@ -74,27 +74,3 @@ class _Canvas:
 @lru_cache(maxsize=8)
 def _canvas(task: str, process: int) -> _Canvas:
     return _Canvas(task)
-
-
-@lru_cache(maxsize=1)
-def _open_gl(process: int) -> Any:
-    """One context of this process, by the first library that works."""
-    problems, before = [], os.environ.get("PYOPENGL_PLATFORM")
-    for library in ("egl", "osmesa"):
-        os.environ["PYOPENGL_PLATFORM"] = library
-        try:
-            context = import_module(f"mujoco.{library}").GLContext(*LARGEST)
-            context.make_current()
-            atexit.register(context.free)  # before Python takes the library away
-            return context
-        except Exception as error:  # each library fails in its own way
-            problems.append(f"{library}: {error}")
-    if before is None:
-        del os.environ["PYOPENGL_PLATFORM"]
-    else:
-        os.environ["PYOPENGL_PLATFORM"] = before
-    raise DjepaError(
-        "Camera images need OpenGL without a screen, and none works here "
-        f"({'; '.join(problems)}). Install libegl1 and libegl-mesa0, or libosmesa6. "
-        "Everything but images runs without."
-    )
