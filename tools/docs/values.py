@@ -262,6 +262,11 @@ def old_and_new() -> str:
     return "\n".join([f"{head} realised | Spearman, best 4 |", "|---|" + "--:|" * 8, *lines])
 
 
+def before(method: str, case: str) -> str:
+    """Success with the weights of the version before, on 2,048 starts of seed 0."""
+    return Rate(**_json("weights-before.json")["methods"][method][case]).percent()
+
+
 def _minutes(card: dict[str, Any]) -> float:
     """Of a training, of the encoder it took and of the weights it began with."""
     recipe = card["recipe"]
