@@ -170,7 +170,7 @@ class Episodes:
         self,
         shards: list[Shard],
         device: torch.device,
-        patience: float = 120.0,
+        patience: float = 900.0,
         simulation: Simulation | None = None,
     ) -> None:
         self._shards, self.device, self._patience = shards, device, patience
