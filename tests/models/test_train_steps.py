@@ -155,7 +155,7 @@ def test_other_episodes_come_in_step_by_step(tiny: Path, monkeypatch: pytest.Mon
 
 
 def test_the_cap_on_minutes_stops_and_the_same_command_goes_on(
-    tiny: Path, capsys: pytest.CaptureFixture[str]
+    tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: dict[str, Any] = {
         "steps": 8,
@@ -170,8 +170,18 @@ def test_the_cap_on_minutes_stops_and_the_same_command_goes_on(
     assert Train(minutes=1e-9, **given).run() == 0
     assert "Stopped at step 1 of 3 of the joint phase." in capsys.readouterr().out
     assert not (tiny / "out/manifest.json").exists()
+    read = Trainer._read_state
+
+    def an_hour_later(self: Trainer) -> dict[str, Any] | None:
+        state = read(self)
+        assert state is not None
+        return state | {"seconds": state["seconds"] + 3600}
+
+    monkeypatch.setattr(Trainer, "_read_state", an_hour_later)
     Train(**given).run()
-    assert read_card(tiny / "out")["recipe"]["steps"] == 8
+    recipe = read_card(tiny / "out")["recipe"]
+    assert recipe["steps"] == 8
+    assert 60 < recipe["minutes"] < 70  # both runs count
     assert not (tiny / "out/best").exists()
     with pytest.raises(DjepaError, match="minutes must be above 0"):
         Train(minutes=0.0, out=tiny / "another").run()

@@ -113,7 +113,8 @@ class Train:
             raise
         if not trainer.first:  # of several processes one writes
             return 0
-        recipe, command = asdict(config), "djepa " + shlex.join(sys.argv[1:])
+        recipe = asdict(config) | {"minutes": round(trainer.minutes, 1)}
+        command = "djepa " + shlex.join(sys.argv[1:])
         if (Path(self.encoder) / "card.json").exists():
             recipe["encoder_card"] = read_card(self.encoder)
         if self.begin:

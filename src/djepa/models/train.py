@@ -105,6 +105,7 @@ class Trainer:
             begin_with(self.model, other, self.device)
         self.random, self.dropout = torch.Generator(self.device), torch.Generator(self.device)
         self.began, self.deadline = time.monotonic(), math.inf
+        self.before = self.saved["seconds"] if self.saved else 0.0  # of the runs that were cut off
 
     def run(self, minutes: float = math.inf) -> Trainable:
         """Both phases; returns the model that selected best on the development starts.
@@ -130,6 +131,11 @@ class Trainer:
         else:
             self._joint_phase(self.model)
         return self._predictor_phase()
+
+    @property
+    def minutes(self) -> float:
+        """Spent so far, judging included; of a run that was cut off, until its last saved state."""
+        return (self.before + time.monotonic() - self.began) / 60
 
     def say(self, **entry: Any) -> None:
         """One line of the log."""
@@ -298,7 +304,8 @@ class Trainer:
     def _write_state(self, phase: str, step: Step[Any], i: int) -> None:
         if not self.first:
             return
-        head = {"config": asdict(self.config), "phase": phase, "step": i}
+        about = {"phase": phase, "step": i, "seconds": 60 * self.minutes}
+        head = {"config": asdict(self.config), **about}
         data = save(step.state(), metadata={"head": json.dumps(head)})
         write_atomically(self.out / "resume.safetensors", bytes(data))
 
@@ -307,7 +314,7 @@ class Trainer:
         if not path.exists():
             return None
         with safe_open(path, "pt") as file:
-            head: dict[str, Any] = json.loads(file.metadata()["head"])
+            head: dict[str, Any] = {"seconds": 0.0} | json.loads(file.metadata()["head"])
         if head["config"] != json.loads(json.dumps(asdict(self.config))):  # as it comes back
             raise DjepaError(
                 f"{self.out} holds an unfinished run of other settings; finish it "
