@@ -70,10 +70,31 @@ def test_context_and_history_are_what_a_planner_sees() -> None:
         controls.append(action)
     assert np.array_equal(info["context"], np.stack(frames[3::5]))  # 3, 8 and 13
     assert np.array_equal(info["history"], np.stack(controls[3:]))
+    felt = [env.unwrapped.world.snapshot()[[0, 1, 5, 6]], info["goal_state"][[0, 1, 5, 6]]]
+    assert np.allclose(info["djepa_proprio"][2:], felt)
+    assert len(np.unique(info["djepa_proprio"], axis=0)) == 4
     env.step(np.array([7.0, -7.0]))  # a search draws beyond what can be executed
     assert np.array_equal(env.step(np.zeros(2))[-1]["history"][-2], [1.0, -1.0])
     _, info = env.reset(seed=1)
     assert not info["history"].any()
+
+
+class Told(gymnasium.Wrapper):  # type: ignore[misc]
+    """As PushT of stable-worldmodel tells what is felt: in info, with a time axis."""
+
+    def reset(self, **given: Any) -> Any:
+        seen, info = self.env.reset(**given)
+        told = {"proprio": np.full((1, 4), 3.0), "goal_proprio": np.full((1, 4), 5.0)}
+        return seen, {**info, "pixels": info["goal"], **told}
+
+    @property
+    def unwrapped(self) -> Any:
+        return self  # one that is no world of ours
+
+
+def test_what_is_felt_is_taken_from_info() -> None:
+    _, info = Remember(Told(gymnasium.make(ID, world="push", size=28))).reset(seed=0)
+    assert info["djepa_proprio"].tolist() == [[3.0] * 4] * 3 + [[5.0] * 4]
 
 
 def test_what_is_wrong_is_named() -> None:

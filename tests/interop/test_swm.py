@@ -46,6 +46,13 @@ def test_the_cost_is_the_planners_own(kit: Kit) -> None:
     ids = torch.arange(S).expand(N, -1).contiguous()
     plan = kit.planner.plan(g.frames[:N], g.history[:N], g.goal[:N], g.candidates[:N, :S], ids)
     assert torch.equal(cost.decide(info_of(kit), population(kit)).choice, plan.choice)
+    assert "djepa_proprio" not in info_of(kit)
+    cost.planner.geometries["tdjepa"].proprio_weight = 0.1  # as those that feel have it
+    try:
+        with pytest.raises(DjepaError, match="tdjepa needs what is felt"):
+            cost.decide(info_of(kit), population(kit))
+    finally:
+        del cost.planner.geometries["tdjepa"].proprio_weight
     with pytest.raises(DjepaError, match="lacks history, goal"):
         cost.get_cost({"context": 1}, population(kit))
 

@@ -1,6 +1,7 @@
 """Choose among action chunks that a policy samples: K chunks, a choice, a gate, one chunk.
 
-    chooser = Chooser("score", samples=8, score=my_costs)       # or "random", "first", "consensus"
+    chooser = Chooser("score", samples=8, score=my_costs)       # or "random", "first", "consensus",
+                                                                # "planner"
     policy = choosing(policy, chooser)                          # any LeRobot policy that samples
 
 The policy keeps its own queues and processing: only where it asks itself for one chunk, it gets the
@@ -11,7 +12,7 @@ Legend: N rows of a batch, K chunks, T steps, A action width.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -23,7 +24,10 @@ from djepa.evidence.ranks import check_pools, order
 from djepa.interop.record import DecisionRecord, Scorer, record
 from djepa.seeds import seed_for
 
-How = Literal["score", "random", "first", "consensus"]
+if TYPE_CHECKING:
+    from djepa.interop.planner_score import PlannerScore
+
+How = Literal["score", "planner", "random", "first", "consensus"]
 Costs = Mapping[str, Tensor] | Tensor  # (N, K), lower is better; or several by name
 Score = Callable[[Any, Tensor], Costs]  # batch, (N, K, T, A) chunks
 
@@ -32,15 +36,17 @@ Score = Callable[[Any, Tensor], Costs]  # batch, (N, K, T, A) chunks
 class Chooser:
     """How one of K chunks is chosen; every decision is recorded.
 
-    "score": the lowest cost, or with an `alignment` of these costs its gated choice. "consensus":
-    the chunk nearest to the others. "first" and "random" are the controls to compare with. With
-    `record_only` the first chunk is executed whatever is chosen.
+    "score": the lowest cost, or with an `alignment` of these costs its gated choice. "planner": the
+    choice of a planner file (`planner_score`). "consensus": the chunk nearest to the others.
+    "first" and "random" are the controls to compare with. With `record_only` the first chunk is
+    executed whatever is chosen.
     """
 
     how: How = "score"
     samples: int = 8
     score: Score | None = None
     alignment: Alignment | None = None
+    planner: "PlannerScore | None" = None  # asked when how = planner, and told what happens
     record_only: bool = False
     seed: int = 0
     records: list[DecisionRecord] = field(default_factory=list)
@@ -52,6 +58,8 @@ class Chooser:
             raise DjepaError(f"There is nothing to choose from {self.samples} chunk; sample 2.")
         if self.how == "score" and self.score is None:
             raise DjepaError("Choosing by score needs score=, a function of batch and chunks.")
+        if self.how == "planner" and self.planner is None:
+            raise DjepaError("Choosing by planner needs planner=PlannerScore(load_planner(FILE)).")
 
     def __call__(self, batch: Any, draw: Callable[[], Tensor]) -> Tensor:
         """One of the chunks that `draw` gives, (N, T, A), just as it was given."""
@@ -82,6 +90,9 @@ class Chooser:
     def _decide(self, batch: Any, chunks: Tensor) -> list[DecisionRecord]:
         N, K = chunks.shape[:2]
         names = [f"{self.calls}.{n}" for n in range(N)]
+        if self.how == "planner":
+            assert self.planner is not None
+            return self.planner.decide(batch, chunks, names)
         ids = torch.arange(K).expand(N, -1).contiguous()
         costs = self._costs(batch, chunks, ids)
         evidence = Evidence.from_arrays(start_ids=names, candidate_ids=ids, costs=costs)
@@ -131,4 +142,29 @@ def choosing(policy: Any, chooser: Chooser) -> Any:
         return chooser(batch, lambda: inner(batch, **more))
 
     policy.predict_action_chunk = predict_action_chunk
+    if chooser.planner is not None:
+        _watched(policy, chooser.planner)
     return policy
+
+
+def _watched(policy: Any, planner: "PlannerScore") -> None:
+    """Let a planner see every batch and every action; both must be as the world has them."""
+    mapping = getattr(getattr(policy, "config", None), "normalization_mapping", {})
+    if str(getattr(mapping.get("ACTION"), "value", "IDENTITY")) != "IDENTITY":
+        raise DjepaError(
+            "This policy's chunks are normalised, and a planner costs controls as they are "
+            "executed: train it with normalization_mapping ACTION = IDENTITY."
+        )
+    select, reset = policy.select_action, policy.reset
+
+    def select_action(batch: Any, **more: Any) -> Tensor:
+        planner.see(batch)
+        action: Tensor = select(batch, **more)
+        planner.did(action)
+        return action
+
+    def begin() -> None:
+        planner.reset()
+        reset()
+
+    policy.select_action, policy.reset = select_action, begin

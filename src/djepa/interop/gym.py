@@ -13,10 +13,11 @@ from collections import deque
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from djepa.errors import MissingExtraError, check_name, unknown_name
 from djepa.models.protocol import CONTEXT, STRIDE
-from djepa.tasks.task import get_task
+from djepa.tasks.task import PLAIN, Scene, get_task
 from djepa.worlds.granular import PUSH_BOUND
 from djepa.worlds.protocol import Frames, World
 
@@ -29,6 +30,7 @@ ENV_ID = "djepa/World-v0"
 EPISODE = 100  # controls until the registered environment truncates
 LIMIT = 1e6  # no number of a state is larger
 BOUNDS = {"granular": PUSH_BOUND}  # of a control, where it is not 1
+FEW = 8  # pixels of a frame that nobody looks at
 TRIES = 1000  # draws of a start; nearly all are kept
 
 
@@ -40,6 +42,7 @@ class WorldEnv(gymnasium.Env):  # type: ignore[misc]
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
+    world: World
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class WorldEnv(gymnasium.Env):  # type: ignore[misc]
         shape, rule = shape or self.task.shapes[0], rule or self.task.rules[0]
         check_name("shape", shape, self.task.shapes)
         check_name("rule", rule, self.task.rules)
-        self.world: World = self.task.make(shape, rule)
+        self.shape, self.world = shape, self.task.make(shape, rule)
         numbers = gymnasium.spaces.Box(-LIMIT, LIMIT, (self.world.state_size,), np.float64)
         self.observation_space = gymnasium.spaces.Dict({"state": numbers})
         most = BOUNDS.get(self.task.name, 1.0)
@@ -92,6 +95,12 @@ class WorldEnv(gymnasium.Env):  # type: ignore[misc]
             return None
         return self.world.render(self.world.snapshot(), self.size)
 
+    def felt(self) -> Any:
+        """(2, 4) what a task says is felt, now and at the goal: of push x, y, vx, vy."""
+        states = torch.from_numpy(np.stack([self.world.snapshot(), self._goal]))
+        scene = Scene(self.task.name, self.shape, PLAIN)
+        return scene.observe(states, FEW)[1].float().numpy()
+
     def _draw(self) -> tuple[Any, Any]:
         hand = next(iter(self.task.behaviours))
         for _ in range(TRIES):
@@ -109,15 +118,18 @@ class WorldEnv(gymnasium.Env):  # type: ignore[misc]
 class Remember(gymnasium.Wrapper):  # type: ignore[misc]
     """Adds what a planner sees to `info`: `context`, three frames a stride apart, and `history`.
 
-    Give it to `World(..., extra_wrappers=[Remember])`. Before the first control the past is the
-    present, standing still. Controls are cut to the action space, as costs take them: a search
-    draws beyond it.
+    Where the environment tells what is felt (`proprio` and `goal_proprio`, as PushT of
+    stable-worldmodel does, or our worlds' `felt`), `djepa_proprio` (4, 4) too: DINO-WM and JEPA-WM
+    need it. Give it to `World(..., extra_wrappers=[Remember])`. Before the first control the past
+    is the present, standing still. Controls are cut to the action space, as costs take them: a
+    search draws beyond it.
     """
 
     def __init__(self, env: Any, stride: int = STRIDE) -> None:
         super().__init__(env)
         self._frames: deque[Any] = deque(maxlen=(CONTEXT - 1) * stride + 1)
         self._controls: deque[Any] = deque(maxlen=(CONTEXT - 1) * stride)
+        self._felt: deque[Any] = deque(maxlen=self._frames.maxlen)
         self._stride = stride
 
     def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
@@ -125,6 +137,7 @@ class Remember(gymnasium.Wrapper):  # type: ignore[misc]
         seen, info = self.env.reset(**given)
         still = np.zeros(self.env.action_space.shape, np.float32)
         self._frames.extend([info["pixels"]] * (self._frames.maxlen or 0))
+        self._felt.extend([self._feels(info)] * (self._frames.maxlen or 0))
         self._controls.extend([still] * (self._controls.maxlen or 0))
         return seen, self._added(info)
 
@@ -133,12 +146,26 @@ class Remember(gymnasium.Wrapper):  # type: ignore[misc]
         action = np.clip(action, self.env.action_space.low, self.env.action_space.high)
         seen, reward, ended, cut, info = self.env.step(action)
         self._frames.append(info["pixels"])
+        self._felt.append(self._feels(info))
         self._controls.append(np.asarray(action, np.float32))
         return seen, reward, ended, cut, self._added(info)
 
     def _added(self, info: dict[str, Any]) -> dict[str, Any]:
         context = np.stack(list(self._frames)[:: self._stride])
-        return {**info, "context": context, "history": np.stack(list(self._controls))}
+        added = {"context": context, "history": np.stack(list(self._controls))}
+        felt = list(self._felt)[:: self._stride]
+        if felt[-1] is not None:
+            now = [one[0] for one in felt]
+            added["djepa_proprio"] = np.stack([*now, felt[-1][1]]).astype(np.float32)
+        return {**info, **added}
+
+    def _feels(self, info: dict[str, Any]) -> Any:
+        """(2, 4) now and at the goal, or None."""
+        if hasattr(self.env.unwrapped, "felt"):
+            return self.env.unwrapped.felt()
+        if "proprio" in info and "goal_proprio" in info:
+            return np.stack([np.ravel(info[name])[-4:] for name in ("proprio", "goal_proprio")])
+        return None
 
 
 if ENV_ID not in gymnasium.registry:

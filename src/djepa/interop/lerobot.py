@@ -6,6 +6,7 @@ Importing this module registers it. For LeRobot's own commands to find it, insta
 
 import importlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -32,6 +33,7 @@ class DJEPAConfig(PreTrainedConfig):  # type: ignore[misc]
     how: How = "consensus"
     score: str = ""  # for how = score: package.module:function of batch and (N, K, T, A) chunks
     alignment: str = ""  # folder of an alignment of these scores, for a gated choice
+    planner: str = ""  # for how = planner: file that `djepa export` wrote
     record_only: bool = False  # execute the first chunk, record what would be chosen
     record: str = ""  # write the decision record here when an episode ends
     seed: int = 0
@@ -119,5 +121,11 @@ def _chooser(config: DJEPAConfig) -> Chooser:
         from djepa.align.api import load
 
         alignment = load(config.alignment)
+    planner = None
+    if config.planner:
+        from djepa.interop.planner_score import PlannerScore
+        from djepa.lift.planner import load_planner
+
+        planner = PlannerScore(load_planner(Path(config.planner)))
     kept = (config.record_only, config.seed)
-    return Chooser(config.how, config.samples, score, alignment, *kept)
+    return Chooser(config.how, config.samples, score, alignment, planner, *kept)

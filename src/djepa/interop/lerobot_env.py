@@ -3,7 +3,9 @@
 lerobot-eval --env.discover_packages_path=lerobot_env_djepa --env.type=djepa --env.world=push ...
 
 A policy sees two cameras, the frame of now and that of the goal, and what is felt: of push place
-and velocity of the pusher. Success is the world's own rule. Needs the extra `lerobot`.
+and velocity of the pusher. With `poses` it is also told where block and goal are
+(`observation.environment_state`), and a planner among its chunks what is felt now and at the goal
+(`observation.robot_state`). Success is the world's own rule. Needs the extra `lerobot`.
 """
 
 from dataclasses import dataclass, field
@@ -13,9 +15,10 @@ import gymnasium
 import numpy as np
 import torch
 
-from djepa.errors import MissingExtraError
+from djepa.errors import DjepaError, MissingExtraError
 from djepa.interop.gym import WorldEnv
 from djepa.tasks.task import PLAIN, Scene, get_task
+from djepa.worlds.push import CANVAS
 
 try:
     from lerobot.configs.types import FeatureType, PolicyFeature
@@ -25,7 +28,9 @@ except ImportError as error:
 
 ENV_ID = "djepa/Cameras-v0"
 FELT = 4  # numbers that a task says are felt
+POSES, HALF = 10, CANVAS / 2  # numbers of `poses`; half the width of push, in its units
 ACTION, IMAGES, STATE = "action", "observation.images", "observation.state"
+POSE = "observation.environment_state"
 
 
 class CameraEnv(gymnasium.Env):  # type: ignore[misc]
@@ -34,8 +39,16 @@ class CameraEnv(gymnasium.Env):  # type: ignore[misc]
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def __init__(
-        self, world: str = "push", shape: str = "", size: int = 112, render_mode: str = "rgb_array"
+        self,
+        world: str = "push",
+        shape: str = "",
+        size: int = 112,
+        render_mode: str = "rgb_array",
+        poses: bool = False,
     ) -> None:
+        if poses and get_task(world).name != "push":
+            raise DjepaError(f"poses are those of push; {world} has none.")
+        self.poses = poses
         self._env = WorldEnv(world, shape or None, size=size, render_mode=render_mode)
         self.render_mode, self.action_space = render_mode, self._env.action_space
         self._scene = Scene(world, shape or get_task(world).shapes[0], PLAIN)
@@ -43,7 +56,12 @@ class CameraEnv(gymnasium.Env):  # type: ignore[misc]
         picture = gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
         felt = gymnasium.spaces.Box(-np.inf, np.inf, (FELT,), np.float32)
         cameras = gymnasium.spaces.Dict({"now": picture, "goal": picture})
-        self.observation_space = gymnasium.spaces.Dict({"pixels": cameras, "agent_pos": felt})
+        seen: dict[str, Any] = {"pixels": cameras, "agent_pos": felt}
+        if poses:
+            numbers = gymnasium.spaces.Box(-np.inf, np.inf, (POSES,), np.float32)
+            seen["environment_state"] = numbers
+            seen["robot_state"] = gymnasium.spaces.Dict({"now": felt, "goal": felt})
+        self.observation_space = gymnasium.spaces.Dict(seen)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -67,10 +85,29 @@ class CameraEnv(gymnasium.Env):  # type: ignore[misc]
         state = torch.from_numpy(seen["state"])[None]
         frame, felt = self._scene.observe(state, self._env.size)
         pixels = {"now": frame[0].numpy(), "goal": info["goal"]}
-        return {"pixels": pixels, "agent_pos": felt[0].numpy()}
+        found: dict[str, Any] = {"pixels": pixels, "agent_pos": felt[0].float().numpy()}
+        if self.poses:
+            now, goal = self._env.felt()
+            found["environment_state"] = poses(seen["state"], info["goal_state"])
+            found["robot_state"] = {"now": now, "goal": goal}
+        return found
 
     def _told(self, info: dict[str, Any]) -> dict[str, Any]:
         return {"is_success": info["success"], "cost": info["cost"]}
+
+
+def poses(state: Any, goal: Any) -> Any:
+    """(..., 10) states of push -> (..., 10): the block now, the pusher and the block at the goal.
+
+    Places are from -1 to 1; an angle is its cosine and sine.
+    """
+
+    def block(of: Any) -> Any:
+        turned = [np.cos(of[..., 4:5]), np.sin(of[..., 4:5])]
+        return np.concatenate([of[..., 2:4] / HALF - 1, *turned], axis=-1)
+
+    found = [block(state), goal[..., :2] / HALF - 1, block(goal)]
+    return np.concatenate(found, axis=-1).astype(np.float32)
 
 
 @EnvConfig.register_subclass("djepa")
@@ -85,6 +122,7 @@ class DJEPAEnv(EnvConfig):  # type: ignore[misc]
     episode_length: int = 100
     size: int = 112
     render_mode: str = "rgb_array"
+    poses: bool = False
     features: dict[str, PolicyFeature] = field(default_factory=dict)
     features_map: dict[str, str] = field(default_factory=dict)
 
@@ -103,6 +141,10 @@ class DJEPAEnv(EnvConfig):  # type: ignore[misc]
             "pixels/now": f"{IMAGES}.now",
             "pixels/goal": f"{IMAGES}.goal",
         }
+        if self.poses:
+            told = PolicyFeature(type=FeatureType.ENV, shape=(POSES,))
+            self.features["environment_state"] = told
+            self.features_map["environment_state"] = POSE
 
     @property
     def package_name(self) -> str:
@@ -117,7 +159,9 @@ class DJEPAEnv(EnvConfig):  # type: ignore[misc]
     @property
     def gym_kwargs(self) -> dict[str, Any]:
         """What the environment is made with."""
-        own = {name: getattr(self, name) for name in ("world", "shape", "size", "render_mode")}
+        own = {
+            name: getattr(self, name) for name in ("world", "shape", "size", "render_mode", "poses")
+        }
         return {**own, "max_episode_steps": self.episode_length}
 
 

@@ -46,14 +46,25 @@ class PlannerCost:
 
     def get_cost(self, info: Mapping[str, Any], candidates: Tensor) -> Tensor:
         """(N, S, T, a) candidates -> (N, S), `info` expanded to samples as solvers do."""
+        self._check(info, self.planner.lifted)
         return self._search.get_cost(_known(info, 1), candidates)
 
     criterion = get_cost
 
     def decide(self, info: Mapping[str, Any], candidates: Tensor) -> Plan:
         """The aligned choice among (N, S, T, a); `info` as a solver is given it."""
+        self._check(info, *self.planner.geometries)
         once = {name: torch.as_tensor(x)[:, None] for name, x in _known(info, 0).items()}
         return self._search.decide(once, candidates)
+
+    def _check(self, info: Mapping[str, Any], *names: str) -> None:
+        """A geometry that feels would take zeros for the pusher's place."""
+        feels = [n for n in names if hasattr(self.planner.geometries[n], "proprio_weight")]
+        if feels and "djepa_proprio" not in info:
+            raise DjepaError(
+                f"{', '.join(feels)} needs what is felt: info lacks djepa_proprio (4, 4), which "
+                "Remember adds where the environment gives proprio and goal_proprio."
+            )
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Solvers take their number format from them."""
@@ -100,11 +111,15 @@ class AlignedSolver:
         """As the solver's own; `actions` (N, T, a) are those that are chosen."""
         found = self.inner.solve(info_dict, init_action=init_action)
         candidates, _ = self.recorder.last
-        plan = self.cost.decide(info_dict, candidates)
-        self.plans.append(plan)
+        chosen = self.choose(info_dict, candidates)
         if not self.record_only:
-            found["actions"] = candidates[torch.arange(len(candidates)), plan.choice.cpu()]
+            found["actions"] = candidates[torch.arange(len(candidates)), chosen.cpu()]
         return found
+
+    def choose(self, info: Mapping[str, Any], candidates: Tensor) -> Tensor:
+        """(N,) positions of the aligned choice."""
+        self.plans.append(self.cost.decide(info, candidates))
+        return self.plans[-1].choice
 
     __call__ = solve
 

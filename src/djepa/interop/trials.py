@@ -1,0 +1,87 @@
+"""Rows of episodes that another library ran: one per method and episode, kept as they come.
+
+A trial is one JSON file: what was run, and its rows. Running it again does what is missing.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from djepa.errors import DjepaError
+from djepa.evaluate.paired import Paired, paired
+from djepa.files import to_json, write_atomically
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A file of rows; `about` says what was run and must be the same when it is continued."""
+
+    path: Path
+    about: dict[str, Any]
+    rows: dict[tuple[int, str], dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, path: Path, about: dict[str, Any] | None = None) -> "Trial":
+        """What is there, or an empty one."""
+        if not path.exists() and about is not None:
+            return cls(path, json.loads(json.dumps(about)))
+        try:
+            known = json.loads(path.read_text())
+            rows = {(row["episode"], row["method"]): row for row in known["rows"]}
+            found = cls(path, known["about"], rows)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DjepaError(f"{path} cannot be read as a trial: {error!r}") from None
+        if about is not None and found.about != json.loads(json.dumps(about)):
+            raise DjepaError(f"{path} holds a trial of other settings. Choose another --out.")
+        return found
+
+    def missing(self, episodes: int, methods: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+        """Episode by episode, so that whatever is there is paired."""
+        for episode in range(episodes):
+            yield from ((episode, m) for m in methods if (episode, m) not in self.rows)
+
+    def add(self, episode: int, method: str, success: bool, controls: int, **more: Any) -> None:
+        """One row more, on the disk at once."""
+        row = {"episode": episode, "method": method, "success": bool(success)}
+        self.rows[episode, method] = {**row, "controls": int(controls), **more}
+        text = to_json({"about": self.about, "rows": [self.rows[key] for key in sorted(self.rows)]})
+        write_atomically(self.path, text.encode())
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """In the order in which they were run."""
+        return tuple(self.about["methods"])
+
+    @property
+    def episodes(self) -> list[int]:
+        """Those that every method ran."""
+        every = {n for n, _ in self.rows}
+        return [n for n in sorted(every) if all((n, m) in self.rows for m in self.methods)]
+
+    def successes(self, method: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """(N,) of the episodes that every method ran."""
+        return np.array([self.rows[n, method]["success"] for n in self.episodes], bool)
+
+    def pair(self, ours: str, theirs: str) -> Paired:
+        """Two methods on the same episodes: difference, interval, exact McNemar p."""
+        return paired(self.successes(ours), self.successes(theirs))
+
+    def table(self, against: str) -> str:
+        """Markdown: success of every method, and its difference to one of them."""
+        lines = ["| method | solved | success, % | difference, points | gained, lost | p |"]
+        lines += ["| --- | --: | --: | --: | --: | --: |"]
+        for method in self.methods:
+            p = self.pair(method, against)
+            low, high = (100 * end for end in p.ours_interval)
+            rate = f"{100 * p.ours:.1f} ({low:.1f}-{high:.1f})"
+            cells = [f"{int(self.successes(method).sum())} of {p.starts}", rate]
+            if method != against:
+                low, high = (100 * end for end in p.difference_interval)
+                cells += [f"{100 * p.difference:+.1f} ({low:+.1f} to {high:+.1f})"]
+                cells += [f"{p.gains}, {p.losses}", f"{p.p:.2g}"]
+            lines.append(f"| {method} | {' | '.join([*cells, *[''] * (5 - len(cells))])} |")
+        return "\n".join(lines)
