@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tools.docs.fill import MARK, ROOT, changed
+from tools.docs.growth import draw_growth
 from tools.docs.values import stored
 
 from djepa.align.registry import label
@@ -19,7 +20,10 @@ REMOTE = re.compile(r'<script src="https?://[^"]*"[^>]*></script>')
 
 
 def draw(folder: Path) -> None:
-    """Success of the methods in README's table, and in every shape and look: SVGs and numbers."""
+    """Success of the methods in README's table, and in every shape and look; growth with starts.
+
+    Of each the SVG and its numbers.
+    """
     table = next(c for c, _ in MARK.findall((ROOT / "README.md").read_text()) if "short(" in c)
     run, *methods = re.findall(r'"([^"]+)"', table)
     panels = {}
@@ -30,6 +34,7 @@ def draw(folder: Path) -> None:
     for name in ("shapes-paper", "appearance-paper"):
         for stem, _ in draw_cases(stored(name), folder):
             (folder / f"{stem}.png").unlink()
+    draw_growth(folder)[0].unlink()
 
 
 def site() -> int:

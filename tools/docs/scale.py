@@ -5,30 +5,12 @@ stages on a bank of 63 candidates), `collect` (the run that made it) and `soak`.
 """
 
 import json
-from functools import cache
-from pathlib import Path
-from typing import Any
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results"
-STAGES = ("collect", "predict", "fit", "decide", "audit")
-
-
-@cache
-def _stored(name: str) -> Any:
-    return json.loads((RESULTS / name).read_text())
-
-
-def _growth() -> dict[str, dict[int, dict[str, float]]]:
-    """Stage -> starts -> CPU seconds and peak."""
-    found: dict[str, dict[int, dict[str, float]]] = {stage: {} for stage in STAGES}
-    for row in _stored("scale.json")["growth"]:
-        of = row["details"]
-        found[row["what"].split(",")[0]][int(of["starts"])] = {"s": row["ours"], **of}
-    return found
+from tools.docs.growth import RESULTS, growth_rows, scale_results
 
 
 def _sizes() -> list[int]:
-    return sorted({starts for of in _growth().values() for starts in of})
+    return sorted({starts for of in growth_rows().values() for starts in of})
 
 
 def scale_memory() -> str:
@@ -36,7 +18,7 @@ def scale_memory() -> str:
     sizes = _sizes()
     lines = ["| stage | " + " | ".join(f"{n:,} starts" for n in sizes) + " | more per start |"]
     lines.append("|---|" + "---:|" * (len(sizes) + 1))
-    for stage, of in _growth().items():
+    for stage, of in growth_rows().items():
         cells = [f"{of[n]['peak_mb']:,.0f} MB" if n in of else "" for n in sizes]
         lines.append(f"| {stage} | {' | '.join(cells)} | {_slope(of):.2f} kB |")
     return "\n".join(lines)
@@ -53,7 +35,7 @@ def scale_time() -> str:
     sizes = _sizes()
     lines = ["| stage | " + " | ".join(f"{n:,} starts" for n in sizes) + " | starts/s, largest |"]
     lines.append("|---|" + "---:|" * (len(sizes) + 1))
-    for stage, of in _growth().items():
+    for stage, of in growth_rows().items():
         cells = [f"{of[n]['s']:,.1f} s" if n in of else "" for n in sizes]
         most = max(of)
         lines.append(f"| {stage} | {' | '.join(cells)} | {most / of[most]['s']:,.0f} |")
@@ -62,19 +44,19 @@ def scale_time() -> str:
 
 def scale_pool() -> str:
     """Candidates and controls of the banks of the curve."""
-    of = _stored("scale.json")["growth"][0]["details"]
+    of = scale_results()["growth"][0]["details"]
     return f"{of['candidates']:.0f} candidates of {of['horizon']:.0f} controls"
 
 
 def _full() -> dict[str, dict[str, float]]:
     """Stage -> what was measured on the bank of 63 candidates."""
-    stored = _stored("scale.json")
+    stored = scale_results()
     return {"collect": stored["collect"], **{row["what"]: row for row in stored["full"]}}
 
 
 def scale_full() -> str:
     """Every stage on the push bank of 63 candidates."""
-    starts = _stored("scale.json")["collect"]["starts"]
+    starts = scale_results()["collect"]["starts"]
     lines = ["| stage | CPU | starts/s | peak memory | on disk |", "|---|---:|---:|---:|---:|"]
     for stage, of in _full().items():
         disk = f"{of['stored_mb']:,.1f} MB" if of["stored_mb"] else ""
@@ -86,18 +68,18 @@ def scale_full() -> str:
 
 def scale_starts() -> str:
     """Starts of that bank."""
-    return f"{_stored('scale.json')['collect']['starts']:,}"
+    return f"{scale_results()['collect']['starts']:,}"
 
 
 def _gpu() -> float:
     """Starts per second that a GPU predicts with a LeWM of the paper's size."""
-    rows = _stored("bench-geometry-gpu.json")["rows"]
+    rows = json.loads((RESULTS / "bench-geometry-gpu.json").read_text())["rows"]
     return next(r["ours"] for r in rows if r["what"] == "lewm paper, float32 + recorded")
 
 
 def scale_needs(starts: int = 10_000_000, cores: int = 64) -> str:
     """Storage and hours that so many starts would need, from the measured rates."""
-    full, stored = _full(), _stored("scale.json")
+    full, stored = _full(), scale_results()
     share = starts / stored["collect"]["starts"]
 
     def hours(stage: str) -> float:
@@ -123,7 +105,7 @@ def _cores(hours: float, cores: int) -> str:
 
 def scale_resident(stage: str, starts: int = 10_000_000) -> str:
     """Memory that a stage would hold of so many starts, from the slope of its curve and K."""
-    of = _growth()[stage]
+    of = growth_rows()[stage]
     more = _slope(of) * 63 / next(iter(of.values()))["candidates"]
     return f"{more:.1f} kB per start at 63 candidates, {more * starts / 1e6:,.0f} GB"
 
@@ -131,14 +113,14 @@ def scale_resident(stage: str, starts: int = 10_000_000) -> str:
 def scale_soak() -> str:
     """Commands stopped at random moments: tried, survived."""
     lines = ["| command | stopped | went on to the same bytes |", "|---|---:|---:|"]
-    rows = _stored("scale.json")["soak"]["rows"]
+    rows = scale_results()["soak"]["rows"]
     lines += [f"| {row['name']} | {row['tried']} | {row['survived']} |" for row in rows]
     return "\n".join(lines)
 
 
 def scale_soaked() -> str:
     """How long the soak ran."""
-    of = _stored("scale.json")["soak"]
+    of = scale_results()["soak"]
     return (
         f"A run of {of['minutes']:.0f} minutes on two busy cores, without `study` and `train`, "
         "which the whole run of half an hour has too:"

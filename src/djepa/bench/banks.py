@@ -2,12 +2,15 @@
 
 The world is the Reacher's, because it executes quickly. The geometry is a LeWM of one layer with
 random weights: files and memory are measured here, and are those of any geometry of 64 numbers.
-Time is that of the processor on one thread, so that other work on the machine does not matter.
+Time is that of the processor, each process on one thread, so that other work on the machine does
+not matter; the wall clock stands beside it.
 
 Legend: N starts, K candidates.
 """
 
 import json
+import multiprocessing
+import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import torch
 
@@ -25,7 +29,7 @@ from djepa.align.store import load_alignment
 from djepa.audit.bank import report_bank
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
-from djepa.bench.measure import Options, Row, in_child, peak
+from djepa.bench.measure import Options, Row, in_child, peak, peak_of
 from djepa.evidence.evidence import Evidence
 from djepa.interop.decide import decide_bank, load_decider
 from djepa.interop.record import record, write_decisions
@@ -33,7 +37,7 @@ from djepa.models.lewm import LeWM, LeWMConfig
 from djepa.models.nets import initialise
 from djepa.models.predictions import predict_bank
 from djepa.models.weights import load_geometry, save_geometry, weights_hash
-from djepa.rollout.engine import LocalEngine
+from djepa.rollout.engine import LocalEngine, end_workers
 from djepa.rollout.execute import CollectConfig
 
 NAME, LATENT, BLOCK, CALIBRATION, UPDATES = "lewm", 64, 64, 1024, 200
@@ -50,7 +54,19 @@ SIZES = LeWMConfig(
     predictor_hidden=32,
     dropout=0.0,
 )
-Stage = Callable[[], tuple[float, float, float]]  # CPU seconds, peak in MB, MB on disk
+
+
+class Cost(NamedTuple):
+    """What a stage took."""
+
+    seconds: float  # of the processor: this process and its workers
+    wall_s: float
+    peak_mb: float  # of this process
+    worker_mb: float  # of the largest of its workers; 0 without
+    stored_mb: float
+
+
+Stage = Callable[[], Cost]
 
 
 def bench_banks(options: Options) -> Iterator[Row]:
@@ -60,25 +76,32 @@ def bench_banks(options: Options) -> Iterator[Row]:
         for starts in options.banks:
             home = Path(folder) / str(starts)
             config = _config(options, starts)
-            for name, stage in _stages(home, config).items():
-                seconds, most, stored = in_child(stage)
-                least = first.setdefault(name, seconds)
-                details = {"starts": starts, "peak_mb": most, "stored_mb": stored}
+            for name, stage in _stages(home, config, options.workers).items():
+                cost = in_child(stage)
+                least = first.setdefault(name, cost.seconds)
+                details = {"starts": starts, **cost._asdict()}
                 details |= {"candidates": options.candidates, "horizon": config.horizon}
-                note = f"{starts / seconds:,.0f} starts/s; peak {most:,.0f} MB"
-                yield Row(f"{name}, bank of {starts:,}", "s", seconds, least, note, details)
+                details |= {"workers": options.workers}
+                note = f"{starts / cost.seconds:,.0f} starts/s; peak {cost.peak_mb:,.0f} MB"
+                yield Row(f"{name}, bank of {starts:,}", "s", cost.seconds, least, note, details)
 
 
 def _config(options: Options, starts: int, split: str = "bench") -> CollectConfig:
     sizes = {"world": options.world[0] if options.world else "reacher", "starts": starts}
-    pool = {"profile": "decoy", "candidates": options.candidates, "horizon": options.horizon}
+    pool = {
+        "profile": options.profile,
+        "candidates": options.candidates,
+        "horizon": options.horizon,
+    }
     return CollectConfig(**sizes, **pool, split=split, block=BLOCK)  # type: ignore[arg-type]
 
 
-def _stages(home: Path, config: CollectConfig) -> dict[str, Stage]:
+def _stages(home: Path, config: CollectConfig, workers: int) -> dict[str, Stage]:
     other = replace(config, split="bench-calibration", starts=min(config.starts, CALIBRATION))
+    gather = partial(_collect, home / "bank", config, workers)
     return {
-        "collect": partial(_collect, home / "bank", config),
+        "collect": gather,
+        "collect again": gather,  # finds the finished bank, verifies it and prints its summary
         "predict": partial(_predict, home, home / "bank"),
         "fit": partial(_fit, home, other),
         "decide": partial(_decide, home),
@@ -87,40 +110,51 @@ def _stages(home: Path, config: CollectConfig) -> dict[str, Stage]:
 
 
 @contextmanager
-def _measured(found: list[float], *places: Path) -> Iterator[None]:
+def _measured(found: list[Cost], *places: Path) -> Iterator[None]:
+    """The cost of what is done within, and the size of what it leaves in these places."""
     torch.set_num_threads(1)
-    began = time.process_time()
+    before, began = _processor(), time.monotonic()
     yield
-    seconds = time.process_time() - began
+    wall = time.monotonic() - began
+    workers = [peak_of(child.pid) for child in multiprocessing.active_children() if child.pid]
+    end_workers()  # their time counts once they have ended
     files = (file for place in places for file in (place, *place.rglob("*")) if file.is_file())
-    found[:] = [seconds, peak("cpu"), sum(file.stat().st_size for file in files) / 1e6]
+    stored = sum(file.stat().st_size for file in files) / 1e6
+    spent = _processor() - before
+    found[:] = [Cost(spent, wall, peak("cpu"), max(workers, default=0.0), stored)]
 
 
-def _collect(path: Path, config: CollectConfig) -> tuple[float, float, float]:
-    found = list[float]()
+def _processor() -> float:
+    """CPU seconds of this process and of its children that have ended."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + ended.ru_utime + ended.ru_stime
+
+
+def _collect(path: Path, config: CollectConfig, workers: int = 1) -> Cost:
+    found = list[Cost]()
     with _measured(found, *(path / kind for kind in ("decision", "outcome", "provenance"))):
-        collect(path, config, LocalEngine(1))
-    return found[0], found[1], found[2]
+        collect(path, config, LocalEngine(workers))
+    return found[0]
 
 
-def _predict(home: Path, bank: Path) -> tuple[float, float, float]:
+def _predict(home: Path, bank: Path) -> Cost:
     """Weights are made once; they are random, and the same wherever they are made."""
     if not (home / "weights").exists():
         model = LeWM(SIZES)
         initialise(model, torch.Generator().manual_seed(0))
         save_geometry(model, home / "weights", {"recipe": {"world": "reacher"}})
-    stored, found = load_geometry(home / "weights"), list[float]()
+    stored, found = load_geometry(home / "weights"), list[Cost]()
     with _measured(found, bank / "evidence"):
         predict_bank(Bank(bank), stored, weights_hash(home / "weights"))
-    return found[0], found[1], found[2]
+    return found[0]
 
 
-def _fit(home: Path, other: CollectConfig) -> tuple[float, float, float]:
+def _fit(home: Path, other: CollectConfig) -> Cost:
     """Base score, density, operator and gate; the calibration bank is made before the clock."""
     _collect(home / "other", other)
     _predict(home, home / "other")
     config: AlignConfig = replace(careful((NAME,), (NAME,), "log"), dense=(NAME,), updates=UPDATES)
-    found = list[float]()
+    found = list[Cost]()
     with _measured(found, home / "alignment"):
         fit, calibration = Bank(home / "bank"), Bank(home / "other")
         known = [
@@ -128,24 +162,24 @@ def _fit(home: Path, other: CollectConfig) -> tuple[float, float, float]:
             for bank in (fit, calibration)
         ]
         Alignment(config).fit(*known[0]).calibrate(*known[1]).save(home / "alignment")
-    return found[0], found[1], found[2]
+    return found[0]
 
 
-def _decide(home: Path) -> tuple[float, float, float]:
-    found, file = list[float](), home / "decisions.json"
+def _decide(home: Path) -> Cost:
+    found, file = list[Cost](), home / "decisions.json"
     with _measured(found, file):
         bank, decider = Bank(home / "bank"), load_decider(home / "alignment")
         parts = decide_bank(bank, decider)
         write_decisions(file, (one for e, d in parts for one in record(e, d, decider.gate)))
     file.unlink()
-    return found[0], found[1], found[2]
+    return found[0]
 
 
-def _audit(home: Path) -> tuple[float, float, float]:
+def _audit(home: Path) -> Cost:
     """As `djepa audit --realised False`: encoding frames would only add the time of a geometry."""
-    found, file = list[float](), home / "audit.json"
+    found, file = list[Cost](), home / "audit.json"
     with _measured(found, file):
         bank, alignment = Bank(home / "bank"), load_alignment(home / "alignment")
         report = report_bank(bank, [NAME], realised=False, alignment=alignment)
         file.write_text(json.dumps(report.as_rows()))
-    return found[0], found[1], found[2]
+    return found[0]

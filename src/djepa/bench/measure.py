@@ -5,6 +5,7 @@ import multiprocessing
 import resource
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from djepa.errors import DjepaError
 Say = Callable[[str], None]
 Result = TypeVar("Result")
 LEAST = {"starts": 1, "candidates": 2, "many": 1, "fit": 7, "updates": 0, "parity": 1}
-LEAST |= {"inputs": 1, "repeats": 1, "compared": 1}
+LEAST |= {"inputs": 1, "repeats": 1, "compared": 1, "workers": 1}
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,12 @@ class Options:
     banks: tuple[int, ...] = ()
     """Growth: numbers of starts of whole banks to take through collect, predict, fit, decide and
     audit, such as 1000 10000 100000; the last takes long."""
+    profile: str = "decoy"
+    """Growth: pools of these banks; --world says of which world, else reacher."""
     horizon: int = 5
-    """Growth: controls of the candidates of these banks."""
+    """Growth: controls of their candidates."""
+    workers: int = 1
+    """Growth: processes that collect these banks; their CPU time counts too."""
     planner: Path = Path("runs/planner.safetensors")
     """Onnx: file that `djepa export` wrote."""
     parity: int = 512
@@ -168,14 +173,21 @@ def peak(device: str) -> float:
         import torch
 
         return torch.cuda.max_memory_allocated() / 1e6
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage would count the parent of a spawned process too
-        line = next(x for x in status.read_text().splitlines() if x.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024 / 1e6
+    if found := peak_of("self"):  # getrusage would count the parent of a spawned process too
+        return found
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
+def peak_of(process: int | str) -> float:
+    """Largest memory of a process, in MB; 0 where there is no /proc."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024 / 1e6
+    return 0.0
+
+
 def in_child(work: Callable[[], Result]) -> Result:
-    """Work done in a process of its own: the peak of a process never falls."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return pool.apply(work)
+    """Work done in a process of its own, which may start others: a peak never falls."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(work).result()
