@@ -27,6 +27,7 @@ def test_rows_compare_with_the_smallest(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_banks_are_taken_through_every_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers count: their CPU time and their memory stand beside those of the driver."""
+    monkeypatch.setattr(banks, "in_child", lambda work: work())
     monkeypatch.setattr(banks, "BLOCK", 2)
     monkeypatch.setattr(banks, "UPDATES", 1)
     options = Options(banks=(4, 8), candidates=16, workers=2, world=("reacher",))

@@ -266,6 +266,8 @@ def disjoint(**populations: Evidence) -> None:
 def to_tensor(what: str, array: Any) -> Tensor:
     """A copy that shares no memory, without gradients."""
     if isinstance(array, Tensor):
+        if array.layout != torch.strided or array.is_meta:
+            raise DjepaError(f"{what} must be a dense tensor that holds numbers.")
         return array.detach().clone()
     try:
         return torch.from_numpy(np.array(array, order="C"))
@@ -303,7 +305,7 @@ def _named(what: str, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 def _last(what: str, array: Any) -> Tensor:
     """(N, K, D) last latents; of (N, K, H, D) futures the last step alone is copied."""
-    steps = array if hasattr(array, "ndim") else np.asarray(array)
+    steps = array if hasattr(array, "ndim") else to_tensor(what, array)
     if steps.ndim not in (3, 4):
         raise DjepaError(f"{what} must be (N, K, D) or (N, K, H, D), got {tuple(steps.shape)}.")
     return _latent(what, steps if steps.ndim == 3 else steps[:, :, -1])
