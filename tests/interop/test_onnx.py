@@ -197,6 +197,9 @@ def test_patch_geometries_are_exported_too(kind: type, tmp_path: Path) -> None:
     named = {name: x.numpy() for name, x in given._asdict().items()}
     found = Graph(tmp_path / "p.onnx").plan(**named, ids=ids.numpy())
     assert np.array_equal(found["order"], as_torch(planner, given, ids)["order"])
+    del named["proprio"]
+    with pytest.raises(DjepaError, match=f"needs proprio, which {net.name} read"):
+        Graph(tmp_path / "p.onnx").plan(**named, ids=ids.numpy())
 
 
 def alone(net: torch.nn.Module, N: int, K: int) -> Planner:

@@ -25,7 +25,7 @@ from djepa.models.train import Trainer
 from djepa.models.weights import card, save_geometry
 from djepa.tasks.recorded import Recording
 from djepa.tasks.task import Scene, get_task
-from tiny import TINY
+from tiny import TINY, simulate
 
 Write = Callable[[Path, list[RecordedEpisode]], Path]
 LENGTHS = (7, 5, 9)
@@ -189,11 +189,8 @@ def test_a_geometry_is_trained_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (task.stride, task.actions, task.horizon) == (2, 3, 10)
     config = TrainConfig("lewm", world=str(out), steps=8, episodes=24, shrink=64, development=1)
     shards = simulated.plan_shards(tmp_path / "e", 24, 0, config.shapes, config.world)
-    (tmp_path / "e").mkdir()
-    seen = []
-    for shard in shards:
-        simulated.simulate(shard)
-        seen.append(set(shard.read()["states"].ravel().astype(int).tolist()))
+    simulate(shards)
+    seen = [set(shard.read()["states"].ravel().astype(int).tolist()) for shard in shards]
     assert max(seen[0]) < 40  # of the first episode alone
     assert not seen[0] & (seen[1] | seen[2])
     arrays, stored = shards[1].read(), Recording(out)

@@ -97,6 +97,19 @@ def test_wrong_arrays_are_named(
     assert client.health()["status"] == "ok"
 
 
+def test_what_is_felt_is_asked_for(kit: Kit, client: Client, arrays: dict[str, Any]) -> None:
+    """A geometry that feels would take the pusher to be at 0, 0."""
+    without = {name: array for name, array in arrays.items() if name != "proprio"}
+    assert client.plan(**without)["order"].shape == (N, K)
+    net: Any = kit.planner.geometries["lewm"]
+    net.proprio_weight = 0.1
+    try:
+        with pytest.raises(DjepaError, match="lacks proprio, which lewm read"):
+            client.plan(**without)
+    finally:
+        del net.proprio_weight
+
+
 def test_wrong_requests_are_refused(client: Client, arrays: dict[str, Any]) -> None:
     with pytest.raises(DjepaError, match="413: At most 1 MiB"):
         client.plan(**{**arrays, "candidates": np.zeros((N, K, 5000, 2))})

@@ -42,6 +42,8 @@ class Graph:
     def plan(self, **arrays: Any) -> Named:
         """What the planner's `plan` takes -> OUTPUTS by name; costs (N, K, M) of all geometries."""
         given = {n: np.asarray(x, TYPES.get(n, np.float32)) for n, x in arrays.items()}
+        if "proprio" not in given and self.about.get("feels"):
+            raise DjepaError(f"This graph needs proprio, which {self.about['feels']} read.")
         N = len(given.get("candidates", ()))
         given.setdefault("proprio", np.zeros((N, 4, 4), np.float32))
         self._check(given)

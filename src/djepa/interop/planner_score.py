@@ -19,6 +19,7 @@ from torch import Tensor
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 from djepa.interop.record import DecisionRecord, record
+from djepa.interop.requests import feeling
 from djepa.lift.planner import Planner
 from djepa.models.fast import Inputs
 from djepa.models.protocol import CONTEXT, STRIDE
@@ -96,8 +97,7 @@ class PlannerScore:
         felt = batch.get(FELT, {})
         if when in felt:
             return torch.as_tensor(felt[when]).cpu().float()
-        known = self.planner.geometries
-        if asks := [n for n in known if hasattr(known[n], "proprio_weight")]:
+        if asks := feeling(self.planner):
             raise DjepaError(
                 f"{', '.join(asks)} needs what is felt, and the batch has no {FELT}.{when}: "
                 "--env.poses=true"

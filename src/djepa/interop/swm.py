@@ -20,6 +20,7 @@ from djepa.align.fit import Alignment
 from djepa.errors import DjepaError, MissingExtraError
 from djepa.evidence.evidence import Evidence
 from djepa.interop.population import Recorder
+from djepa.interop.requests import feeling
 from djepa.lift.planner import Plan, Planner
 from djepa.lift.search import SearchCost
 
@@ -59,7 +60,7 @@ class PlannerCost:
 
     def _check(self, info: Mapping[str, Any], *names: str) -> None:
         """A geometry that feels would take zeros for the pusher's place."""
-        feels = [n for n in names if hasattr(self.planner.geometries[n], "proprio_weight")]
+        feels = [name for name in feeling(self.planner) if name in names]
         if feels and "djepa_proprio" not in info:
             raise DjepaError(
                 f"{', '.join(feels)} needs what is felt: info lacks djepa_proprio (4, 4), which "
