@@ -1,9 +1,11 @@
-"""Models small enough for tests: 28 px, one layer, 16 numbers of latent."""
+"""Models small enough for tests: 28 px, one layer, 16 numbers of latent; and their episodes."""
 
 from dataclasses import replace
 
+from djepa.models.episodes import Shard, simulate_all
 from djepa.models.lewm import LeWMConfig
 from djepa.models.patches import PatchConfig
+from djepa.rollout.engine import LocalEngine
 
 TINY = LeWMConfig(
     image=28,
@@ -33,3 +35,8 @@ TINY_PATCHES = PatchConfig(
     predictor_head=8,
     predictor_hidden=16,
 )
+
+
+def simulate(shards: list[Shard]) -> None:
+    """Write the shards that are not there yet, in this process."""
+    simulate_all(shards, LocalEngine(1), lambda done, total: None)

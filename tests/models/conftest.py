@@ -6,7 +6,7 @@ import pytest
 
 from djepa.models import dinowm, episodes, jepawm
 from djepa.models.lewm import SIZES
-from tiny import TINY, TINY_PATCHES
+from tiny import TINY, TINY_PATCHES, simulate
 
 
 @pytest.fixture
@@ -16,7 +16,5 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setitem(SIZES, "small", TINY)
     for sizes in (jepawm.SIZES, dinowm.SIZES):
         monkeypatch.setitem(sizes, "small", TINY_PATCHES)
-    for shard in episodes.plan_shards(tmp_path / "episodes", 32, 0, ("T",)):
-        shard.folder.mkdir(exist_ok=True)
-        episodes.simulate(shard)
+    simulate(episodes.plan_shards(tmp_path / "episodes", 32, 0, ("T",)))
     return tmp_path

@@ -13,7 +13,7 @@ from djepa.models import episodes, jepawm, lewm, parallel
 from djepa.models.recipes import TrainConfig
 from djepa.models.step import Step
 from djepa.models.train import Trainer
-from tiny import TINY_DEEP, TINY_PATCHES
+from tiny import TINY_DEEP, TINY_PATCHES, simulate
 
 KINDS = ("tdjepa", "jepawm")  # with all that is gathered: SIGReg, BatchNorm, foreign windows, views
 SETTINGS: dict[str, Any] = {"steps": 8, "episodes": 32, "shrink": 32, "development": 2}
@@ -57,9 +57,7 @@ def test_two_processes_train_as_one_does(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(episodes, "SHARD", 16)
     for sizes, tiny in SMALL:
         monkeypatch.setitem(sizes, "small", tiny)
-    for shard in episodes.plan_shards(tmp_path / "data", 32, 0, ("T", "L")):
-        shard.folder.mkdir(exist_ok=True)
-        episodes.simulate(shard)
+    simulate(episodes.plan_shards(tmp_path / "data", 32, 0, ("T", "L")))
     script = tmp_path / "script.py"
     paths = [str(Path(__file__).parents[i]) for i in (0, 1)]
     script.write_text(SCRIPT.format(paths=paths, home=str(tmp_path)))

@@ -26,8 +26,9 @@ from djepa.models.recipes import OBJECTIVES, RECIPES, Stage, TrainConfig, stages
 from djepa.models.step import Step
 from djepa.models.train import Trainer
 from djepa.models.weights import read_card
+from djepa.rollout.engine import LocalEngine
 from djepa.worlds.push import PushWorld
-from tiny import TINY, TINY_PATCHES
+from tiny import TINY, TINY_PATCHES, simulate
 
 
 def train_in_pieces(
@@ -84,9 +85,7 @@ def shrink_everything(change: Callable[[Any, str, Any], None]) -> None:
 
 
 def simulate_all(where: Path) -> Path:
-    where.mkdir()
-    for shard in episodes.plan_shards(where, 96, 0, ("T",), perturbed=0.3):
-        episodes.simulate(shard)
+    simulate(episodes.plan_shards(where, 96, 0, ("T",), perturbed=0.3))
     return where
 
 
@@ -154,6 +153,26 @@ def test_other_episodes_come_in_step_by_step(tiny: Path, monkeypatch: pytest.Mon
     assert trainer.episodes.ready == 48
 
 
+def test_episodes_are_simulated_as_they_are_asked_for(tiny: Path) -> None:
+    where, cpu = tiny / "new", torch.device("cpu")
+    shards = episodes.plan_shards(where, 48, 0, ("T",))
+    coming = episodes.Episodes(shards, cpu, simulation=episodes.simulating(shards, LocalEngine(1)))
+    assert not where.exists()
+    coming.take(16)
+    assert [shard.path.exists() for shard in shards] == [True, False, False]
+    coming.take(48)
+    there = episodes.Episodes(shards, cpu, patience=0.0)
+    there.take(48)
+    assert coming.states.equal(there.states)
+    for name in ("episodes-00000.safetensors", "episodes-00001.safetensors"):
+        assert (where / name).read_bytes() == (tiny / "episodes" / name).read_bytes()
+    shards[2].path.unlink()
+    for simulation in ((), episodes.simulating(shards[:2], LocalEngine(1))):
+        lost = episodes.Episodes(shards, cpu, 0.0, simulation)
+        with pytest.raises(DjepaError, match="Who simulates"):
+            lost.take(48)
+
+
 def test_the_cap_on_minutes_stops_and_the_same_command_goes_on(
     tiny: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,12 +230,11 @@ def test_stages_of_the_predictor_phase() -> None:
 
 
 def test_perturbed_episodes_are_executed_again(tiny: Path) -> None:
-    where = tiny / "perturbed"
-    where.mkdir()
-    shards = episodes.plan_shards(where, 64, 0, ("T",), perturbed=0.25)
+    shards = episodes.plan_shards(tiny / "perturbed", 64, 0, ("T",), perturbed=0.25)
     assert [shard.perturbed for shard in shards] == [False, False, False, True]
     explored = replace(shards[3], folder=tiny / "episodes", perturbed=False)
-    one, other = (load_file(episodes.simulate(s)) for s in (shards[3], explored))
+    simulate([shards[3], explored])
+    one, other = (load_file(shard.path) for shard in (shards[3], explored))
     assert np.array_equal(one["states"][:, 0], other["states"][:, 0])
     assert not np.array_equal(one["controls"], other["controls"])
     assert (np.abs(one["controls"]) <= 1).all()

@@ -37,7 +37,7 @@ from djepa.models.weights import (
 )
 from djepa.tasks.task import Scene, get_task
 from djepa.worlds.push import PushWorld
-from tiny import TINY, TINY_PATCHES
+from tiny import TINY, TINY_PATCHES, simulate
 
 
 @pytest.fixture(scope="module")
@@ -112,9 +112,7 @@ def test_every_world_is_trained_in_the_same_way(
         development=2,
     )
     where = tiny / "others"
-    for shard in episodes.plan_shards(where, 6, 0, config.shapes, world):
-        where.mkdir(exist_ok=True)
-        episodes.simulate(shard)
+    simulate(episodes.plan_shards(where, 6, 0, config.shapes, world))
     trainer = Trainer(config, tiny / "out", where)
     trained = trainer.run()
     task = get_task(world)
@@ -134,9 +132,7 @@ def test_a_batch_of_several_shapes_is_drawn_shape_by_shape(tiny: Path) -> None:
         "jepawm", shapes=("T", "+"), steps=8, episodes=32, shrink=64, development=2
     )
     where = tiny / "two"
-    where.mkdir()
-    for shard in episodes.plan_shards(where, 32, 0, config.shapes):
-        episodes.simulate(shard)
+    simulate(episodes.plan_shards(where, 32, 0, config.shapes))
     trainer = Trainer(config, tiny / "out", where)
     trainer.episodes.take(32)
     chosen = trainer.batches.training()[:, 0]

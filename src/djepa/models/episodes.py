@@ -1,16 +1,14 @@
 """Training data: episodes simulated as training goes, nothing downloaded.
 
-Worker processes write shards of episodes; the trainer takes up each shard as it appears and keeps
-all states on its device, from which frames are drawn inside the training step.
+Workers of an engine play shards of episodes; the trainer takes up each shard as it appears and
+keeps all states on its device, from which frames are drawn inside the training step.
 
 Legend: E episodes, L controls of an episode, S numbers in a state, A action width.
 """
 
 import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from torch import Tensor
 from djepa.artefacts.folder import Arrays, open_shard, seal_shard
 from djepa.errors import DjepaError
 from djepa.files import naming, write_atomically
-from djepa.rollout.engine import Engine, _enter_worker, usable_cores
+from djepa.rollout.engine import Engine
 from djepa.seeds import generator
 from djepa.tasks.task import get_task
 from djepa.worlds.behaviours import drive
@@ -88,26 +86,26 @@ def length(world: str) -> int:
     return FRAMES * get_task(world).stride
 
 
-def simulate(shard: Shard) -> Path:
-    """Play and write the episodes of one shard, unless they are there already."""
-    if shard.path.exists():
-        shard.read()
-    else:
-        write_atomically(shard.path, play(shard))
-    return shard.path
+def simulating(shards: list[Shard], engine: Engine) -> Generator[Shard, None, None]:
+    """Simulate the shards that are not there yet; each is yielded once it is written.
 
-
-def simulate_all(shards: list[Shard], engine: Engine, report: Report) -> None:
-    """All shards that are not there yet, written as the workers of the engine finish them."""
+    Workers go on with the next ones while the caller does something else.
+    """
     with naming(shards[0].folder):
         shards[0].folder.mkdir(parents=True, exist_ok=True)
     left = [(n, shard) for n, shard in enumerate(shards) if not shard.path.exists()]
-    for shard in shards:
-        if shard.path.exists():
-            shard.read()  # damaged ones, or those of other settings, are named
-    report(len(shards) - len(left), len(shards))
-    for done, (n, data) in enumerate(engine.map(play, left), len(shards) - len(left) + 1):
+    for n, data in engine.map(play, left):
         write_atomically(shards[n].path, data)
+        yield shards[n]
+
+
+def simulate_all(shards: list[Shard], engine: Engine, report: Report) -> None:
+    """All shards that are not there yet; damaged ones, or those of other settings, are named."""
+    there = [shard for shard in shards if shard.path.exists()]
+    for shard in there:
+        shard.read()
+    report(len(there), len(shards))
+    for done, _ in enumerate(simulating(shards, engine), len(there) + 1):
         report(done, len(shards))
 
 
@@ -137,32 +135,6 @@ def perturb(controls: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return np.clip(controls + rng.normal(0.0, rng.choice(SPREADS), controls.shape), -bound, bound)
 
 
-class Simulation:
-    """Worker processes that play shard after shard beside a training, which waits for none."""
-
-    def __init__(self, shards: list[Shard], workers: int = 0) -> None:
-        if workers < 0:
-            raise DjepaError(f"workers must be 0 (every core) or more, got {workers}.")
-        with naming(shards[0].folder):
-            shards[0].folder.mkdir(parents=True, exist_ok=True)
-        workers, context = workers or usable_cores(), get_context("spawn")
-        self._pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_enter_worker)
-        self.futures = [self._pool.submit(simulate, shard) for shard in shards]
-
-    def check(self) -> None:
-        """Raise what a worker has raised."""
-        for future in self.futures:
-            if future.done() and not future.cancelled():
-                future.result()
-
-    def close(self, wait: bool = False) -> None:
-        """Let the workers go: once they are done, or now."""
-        left = [] if wait else list((self._pool._processes or {}).values())
-        self._pool.shutdown(wait=wait, cancel_futures=True)
-        for worker in left:
-            worker.terminate()
-
-
 class Episodes:
     """All episodes there are so far, on one device; shards are taken up as they appear."""
 
@@ -171,10 +143,10 @@ class Episodes:
         shards: list[Shard],
         device: torch.device,
         patience: float = 900.0,
-        simulation: Simulation | None = None,
+        simulation: Iterable[Shard] = (),
     ) -> None:
         self._shards, self.device, self._patience = shards, device, patience
-        self._simulation = simulation
+        self._simulation = iter(simulation)
         self._states, self._controls = torch.empty(0), torch.empty(0)
         self._taken = 0
         if len(shards) < 2:
@@ -206,11 +178,11 @@ class Episodes:
             if shard.path.exists():
                 self._take(shard)
                 since = time.monotonic()
-            elif time.monotonic() - since > self._patience:
-                raise DjepaError(f"No {shard.path} after {self._patience:.0f} s. Who simulates?")
-            else:
-                if self._simulation is not None:
-                    self._simulation.check()
+            elif next(self._simulation, None) is None:  # another process simulates
+                if time.monotonic() - since > self._patience:
+                    raise DjepaError(
+                        f"No {shard.path} after {self._patience:.0f} s. Who simulates?"
+                    )
                 time.sleep(0.1)
 
     def _take(self, shard: Shard) -> None:

@@ -38,7 +38,7 @@ from djepa.models.batches import Batches
 from djepa.models.cache import Cache
 from djepa.models.compiled import compile_checked
 from djepa.models.distil import AVERAGE, Student, distil_loss
-from djepa.models.episodes import Episodes, Simulation, plan_shards
+from djepa.models.episodes import Episodes, plan_shards, simulating
 from djepa.models.kinds import Trainable, build
 from djepa.models.lewm import LeWM
 from djepa.models.nets import draw_from, initialise
@@ -56,6 +56,7 @@ from djepa.models.selection import collect_each, select
 from djepa.models.step import Step
 from djepa.models.tdjepa import TDJEPA, PlanningCost
 from djepa.models.weights import card, save_geometry
+from djepa.rollout.engine import LocalEngine
 from djepa.seeds import seed_for
 from djepa.tasks.task import Scene, get_task
 
@@ -93,11 +94,12 @@ class Trainer:
             (out / "log.jsonl").unlink(missing_ok=True)
         where, drawn = data or out / "episodes", (config.shapes, config.world, config.perturbed)
         shards = plan_shards(where, config.episodes, 0, *drawn)
-        self.simulation = Simulation(shards) if self.first and not data else None
         self.development = []  # without any nothing can be executed, or another process does it
         if self.first and self.task.validating is None:
             self.development = collect_each(config, out / "development", config.development)
-        self.episodes = Episodes(shards, self.device, simulation=self.simulation)
+        here = self.first and not data  # otherwise another process simulates
+        self.simulation = simulating(shards, LocalEngine()) if here else None
+        self.episodes = Episodes(shards, self.device, simulation=self.simulation or ())
         self.batches = Batches(self.scenes, self.episodes, first, config.seed)
         parallel.check_batch(self.then)
         self.model = self._fresh().to(self.device)
