@@ -129,7 +129,7 @@ def test_latent_change_ignores_length_and_offset() -> None:
 def by_loop(
     loss: PlasticLoss, student: Ends, teacher: Ends, success: Tensor, seen: Tensor, tail: Tensor
 ) -> list[Tensor]:
-    """Eq. plastic, start by start."""
+    """Eq. 8, start by start."""
     T, mass, pairs, kept, moved = loss.temperature, [], [], [], []
     for n in range(len(success)):
         good, bad = success[n] & seen[n], ~success[n] & seen[n]

@@ -1,9 +1,14 @@
 """What the operator is fitted on; all rows at once, no loop over starts.
 
+    L_R       = L_success + λ_local L_local + λ_trust mean δ_i²                            (Eq. 2)
+    L_success = -log Σ_{y_i = 1} softmax(-s / T)_i                                         (Eq. 6)
+    L_local   = mean over successes i and failures j of softplus((μ + s_i - s_j) / T),     (Eq. 7)
+                both among the k candidates with the lowest scores (the tail)
+
 Only executed candidates count: an unobserved one is never a failure. A start whose observed
 candidates are all of one class teaches nothing but trust.
 
-Legend: N starts, K candidates.
+Legend: N starts, K candidates; s score, b base score, δ = s - b, y = 1 success.
 """
 
 from dataclasses import dataclass
@@ -20,7 +25,7 @@ LARGE = 512  # candidates from which pairs are formed start by start, to save me
 
 @dataclass(frozen=True)
 class RelationalLoss:
-    """Weights of Eq. relational; the defaults are the published ones."""
+    """Weights of Eq. 2; the defaults are the published ones."""
 
     temperature: float = 0.05  # T
     margin: float = 0.02  # μ
@@ -36,7 +41,7 @@ class RelationalLoss:
     def __call__(
         self, scores: Tensor, delta: Tensor, success: Tensor, observed: Tensor, ids: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """(N, K) each -> total, and the trust term alone (mean of δ² over observed)."""
+        """(N, K) each -> L_R, and the trust term alone (mean of δ² over observed)."""
         good, bad = success & observed, ~success & observed
         usable = good.any(1) if self.pooled else good.any(1) & bad.any(1)
         mass = success_mass(scores, good, observed, self.temperature)
@@ -50,7 +55,7 @@ class RelationalLoss:
     def _local(
         self, scores: Tensor, good: Tensor, bad: Tensor, low: Tensor, usable: Tensor
     ) -> Tensor:
-        """Eq. local: mean over success-failure pairs of the tail; of the whole set if need be."""
+        """L_local (Eq. 7); pairs of the whole pool where the tail holds one class only."""
         pairs = (good & low)[:, :, None] & (bad & low)[:, None]
         if not self.pooled:
             alone = ~pairs.flatten(1).any(1)
@@ -65,7 +70,7 @@ class RelationalLoss:
     def _local_by_rows(
         self, scores: Tensor, good: Tensor, bad: Tensor, low: Tensor, usable: Tensor
     ) -> Tensor:
-        """The same of large pools, from the pairs alone: no (N, K, K) table is made."""
+        """The same for large pools, start by start: no (N, K, K) table is made."""
         total, pairs, rows = scores.new_zeros(()), 0, 0
         for s, won, lost, near, counts in zip(scores, good, bad, low, usable, strict=True):
             whole = not self.pooled and not ((won & near).any() and (lost & near).any())
@@ -81,7 +86,7 @@ TASK_LOCAL = RelationalLoss(margin=0.0, trust=0.01, pooled=True)
 
 
 def success_mass(scores: Tensor, good: Tensor, observed: Tensor, temperature: float) -> Tensor:
-    """Eq. success: -log Σ_{y_i = 1} p_i with p = softmax(-s / T) over observed, (N,).
+    """L_success (Eq. 6) of every row, (N,); the softmax is over observed candidates.
 
     Rows without an observed success give 0.
     """

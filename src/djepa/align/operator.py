@@ -1,7 +1,7 @@
 """The relational operator: every candidate sees all others, and may move by at most ε.
 
     h = SetTransformer(Encoder(v))                                   permutation-equivariant
-    δ_i = ε tanh(W_up tanh(W_down h_i)),   s_i = b_i + δ_i,   ε = 0.2        (Eq. bounded)
+    δ_i = ε tanh(W_up tanh(W_down h_i)),   s_i = b_i + δ_i,   ε = 0.2        (Eq. 1)
 
 W_up starts at zero, so a fresh operator gives back the base score. First weights and dropout are
 drawn from generators that are given; torch's own modules would draw from the global one.

@@ -1,6 +1,6 @@
 """Predictive plasticity: the end of a predictor learns from outcomes, all before it stays.
 
-    L_P = L_success + λ_B L_boundary + λ_K L_rank + λ_Z L_latent                      (Eq. plastic)
+    L_P = L_success + λ_B L_boundary + λ_K L_rank + λ_Z L_latent                      (Eq. 8)
 
     L_success  = -log Σ_{y_i = 1} softmax(-c / T)_i
     L_boundary = mean over successes i and failures j of the tail of softplus((μ + c_i - c_j) / T)
@@ -67,7 +67,7 @@ class Ends(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """Eq. plastic, and what it is the sum of."""
+    """Eq. 8, and what it is the sum of."""
 
     total: Tensor
     success: Tensor
@@ -79,7 +79,7 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True)
 class PlasticLoss:
-    """Weights of Eq. plastic; the defaults are the published ones."""
+    """Weights of Eq. 8; the defaults are the published ones."""
 
     temperature: float = 0.05  # T
     margin: float = 0.02  # μ

@@ -242,7 +242,7 @@ def descend(
 def _lessons(
     student: LeWM, lesson: Lesson, exam: Lesson, rate: float, c: PlasticConfig
 ) -> tuple[LossOf, Judge]:
-    """What Eq. plastic asks of the student, and how calibration starts judge it."""
+    """What Eq. 8 asks of the student, and how calibration starts judge it."""
 
     def loss_of(rows: Tensor) -> Tensor:
         starts, success, observed, frozen, tail = lesson.rows(rows)

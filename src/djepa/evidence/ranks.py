@@ -17,7 +17,7 @@ def order(scores: Tensor, ids: Tensor) -> Tensor:
 
 
 def strict_ranks(scores: Tensor, ids: Tensor) -> Tensor:
-    """(N, K) -> (N, K) int64 π ∈ {0, ..., K - 1}: the place of each candidate in its pool."""
+    """(N, K) -> (N, K) int64 in {0, ..., K - 1}: the place of each candidate in its pool."""
     return order(scores, ids).argsort(dim=-1)
 
 

@@ -1,9 +1,10 @@
 """Exact ordinal realization: move each last latent so that native distance gives the final order.
 
-    z̃_{i,H} = z_g + π_i / (K + 1) · u_i,   z̃_{i,t} = ẑ_{i,t} for t < H            (Eq. ordinal)
+    z̃_{i,H} = z_g + π_i / (K + 1) · u_i,   z̃_{i,t} = ẑ_{i,t} for t < H            (Eq. 4)
 
-u_i is the direction the future already has, of unit root mean square; its native mean squared
-distance becomes (π_i / (K + 1))² (Proposition 4).
+π_i is the place of the candidate in the final order, 1 to K, and u_i the direction from the goal to
+its last latent, of unit root mean square. Its native mean squared distance to the goal becomes
+(π_i / (K + 1))² (Proposition 4).
 
 Legend: N starts, K candidates, B blocks, D latent.
 """
@@ -39,7 +40,7 @@ def lift(futures: Tensor, goal: Tensor, score: Tensor, ids: Tensor) -> tuple[Ten
     The host waits for nothing, so that a CUDA graph can record it.
     """
     K = ids.shape[1]
-    place = strict_ranks(score, ids)
+    place = strict_ranks(score, ids)  # π - 1
     away = futures[:, :, -1].double() - goal.double()[:, None]
     length = away.square().mean(-1, keepdim=True).sqrt()
     unit = torch.where(length > STILL, away / length.clamp(min=STILL), torch.ones_like(away))

@@ -1,7 +1,7 @@
 """The Reacher variant: a relational alignment and a temporal transport head learned with it.
 
     s = b + δ,  b = α r^L + (1 - α) r^T        the gated s chooses what is executed
-    z̃ = ẑ^T + β (ẑ^L - ẑ^T) / ‖ẑ^L - ẑ^T‖      |β| ≤ ρ (Eq. transport); read, never executed
+    z̃ = ẑ^T + β (ẑ^L - ẑ^T) / ‖ẑ^L - ẑ^T‖      |β| ≤ ρ (Eq. 3); read, never executed
 
 Fitting: temporal_fit.py. On disk: an alignment (store.py), its head in transport.safetensors.
 

@@ -1,11 +1,12 @@
 """Bounded temporal transport: every predicted step moves a little towards, or away from, what
 another model of the same latent space predicts for the same action.
 
-    z̃_{i,t} = ẑ^T_{i,t} + β_{i,t} (ẑ^L - ẑ^T)_{i,t} / max(‖ẑ^L - ẑ^T‖, η),  |β| ≤ ρ (Eq. transport)
+    z̃_{i,t} = ẑ^T_{i,t} + β_{i,t} (ẑ^L - ẑ^T)_{i,t} / max(‖ẑ^L - ẑ^T‖, η),  |β| ≤ ρ (Eq. 3)
 
-β comes from ranks of both models, the rank of the final score, the gate and time: 5 → 32 → 1.
+A network of widths 5, 32, 1 gives β. It reads the ranks by L and by T, the rank by the final score,
+the state of the gate and the time.
 
-Legend: N starts, K candidates, B blocks, D latent.
+Legend: N starts, K candidates, B blocks, D latent; T the model whose futures move, L the other.
 """
 
 import torch

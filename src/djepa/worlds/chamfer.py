@@ -1,6 +1,6 @@
 """How far one set of points is from another, and when a pile counts as shaped.
 
-The distance adds both directions, in the unit of the points (the paper's Eq. chamfer):
+The distance adds both directions, in the unit of the points (the paper's Eq. 5):
 
     CD(P, Q) = mean over p of min over q of |p - q|  +  mean over q of min over p of |q - p|
 

@@ -1,7 +1,7 @@
 """What the controls are fitted on: the starts of plasticity, and the latents execution led to.
 
 Prediction error is the mean squared error of predicted against realised latents, over all
-candidates and blocks; the decision loss is the part of Eq. plastic that reads outcomes,
+candidates and blocks; the decision loss is the part of Eq. 8 that reads outcomes,
 
     L_decision = L_success + λ_B L_boundary.
 
