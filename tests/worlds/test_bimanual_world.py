@@ -111,3 +111,14 @@ def test_bad_input_is_named() -> None:
         world.step(np.zeros(13))
     with pytest.raises(DjepaError, match="camera"):
         world.view(world.snapshot(), "ceiling")
+
+
+def test_pictures_do_not_depend_on_what_another_task_drew_before() -> None:
+    worlds = [BimanualWorld("grab roller"), BimanualWorld("handover block")]
+    try:
+        first = [world.view(world.snapshot(), "head", 60, 80) for world in worlds]
+    except DjepaError as error:
+        pytest.skip(str(error))
+    for _ in range(2):
+        for world, before in zip(worlds, first, strict=True):
+            assert np.array_equal(world.view(world.snapshot(), "head", 60, 80), before)

@@ -1,4 +1,8 @@
-"""OpenGL without a window, for MuJoCo's cameras: EGL, or OSMesa."""
+"""OpenGL without a window, for MuJoCo's cameras: EGL, or OSMesa.
+
+Without shadows, reflections and anti-aliasing, one state always gives the same bytes. A machine
+without either library runs everything except pictures, and the error says so.
+"""
 
 import atexit
 import os
@@ -6,7 +10,11 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+from scipy.spatial.transform import Rotation
+
 from djepa.errors import DjepaError
+from djepa.worlds.protocol import Floats, Frames
 
 LIBRARIES = ("egl", "osmesa")
 LARGEST = (640, 640)  # width and height that can be drawn
@@ -34,3 +42,46 @@ def open_gl(process: int) -> Any:
         f"({'; '.join(problems)}). Install libegl1 and libegl-mesa0, or libosmesa6. "
         "Physics, pools and outcomes need no images."
     )
+
+
+class Canvas:
+    """What draws one MuJoCo model: `place` says where everything is, `draw` what a camera sees."""
+
+    def __init__(self, engine: Any, model: Any, sites: bool = True) -> None:
+        open_gl(os.getpid())
+        self.engine, self.model = e, _ = engine, model
+        self.data, self.option, self.camera = e.MjData(model), e.MjvOption(), e.MjvCamera()
+        self.camera.type = e.mjtCamera.mjCAMERA_FIXED
+        if not sites:
+            self.option.sitegroup[:] = 0
+        self.scene = e.MjvScene(model, maxgeom=400)
+        for flag in (e.mjtRndFlag.mjRND_SHADOW, e.mjtRndFlag.mjRND_REFLECTION):
+            self.scene.flags[flag] = 0
+        self.context = e.MjrContext(model, e.mjtFontScale.mjFONTSCALE_100)
+        e.mjr_setBuffer(e.mjtFramebuffer.mjFB_OFFSCREEN, self.context)
+        atexit.register(self.context.free)
+
+    def place(self, positions: Floats) -> None:
+        """(nq,) positions of all joints."""
+        self.data.qpos[:] = positions
+        self.engine.mj_kinematics(self.model, self.data)
+        self.engine.mj_camlight(self.model, self.data)
+
+    def move(self, camera: str, by: Floats) -> None:
+        """(6,) m that the camera is shifted by, and the rotation vector that it is turned by."""
+        which, (shift, turn) = self.model.camera(camera).id, np.split(by, 2)
+        matrix = self.data.cam_xmat[which].reshape(3, 3) @ Rotation.from_rotvec(turn).as_matrix()
+        self.data.cam_xpos[which] += shift
+        self.data.cam_xmat[which] = matrix.ravel()
+
+    def draw(self, camera: str, out: Frames) -> None:
+        """(height, width, 3), in place."""
+        e, parts = self.engine, self.engine.mjtCatBit.mjCAT_ALL
+        e.mjr_setBuffer(e.mjtFramebuffer.mjFB_OFFSCREEN, self.context)  # another may be current
+        self.camera.fixedcamid = self.model.camera(camera).id
+        e.mjv_updateScene(self.model, self.data, self.option, None, self.camera, parts, self.scene)
+        where = e.MjrRect(0, 0, out.shape[1], out.shape[0])
+        e.mjr_render(where, self.scene, self.context)
+        upside_down = np.empty_like(out)
+        e.mjr_readPixels(upside_down, None, where, self.context)
+        out[:] = upside_down[::-1]

@@ -60,16 +60,16 @@ def expert(world: BimanualWorld, state: Floats) -> tuple[Floats, Floats]:
         "object to drawer": _drawer,
     }[world.variant](world, state)
     arms = zip(begin.reshape(2, POSE), scripts, strict=True)
-    poses = np.concatenate([_follow(first, keys) for first, keys in arms], -1)
+    poses = np.concatenate([follow(first, keys) for first, keys in arms], -1)
     return to_joints(world, home, poses)[0], poses
 
 
-def _follow(begin: Floats, keys: list[Key]) -> Floats:
+def follow(begin: Floats, keys: list[Key], horizon: int = HORIZON) -> Floats:
     """(H, 8) poses through all keys."""
     known = [Key(-1, begin[:3], begin[3:7], begin[7]), *keys]
-    if known[-1].at >= HORIZON:
-        raise DjepaError(f"A script of {known[-1].at + 1} commands is longer than {HORIZON}.")
-    poses = np.tile(_pose(known[-1]), (HORIZON, 1))
+    if known[-1].at >= horizon:
+        raise DjepaError(f"A script of {known[-1].at + 1} commands is longer than {horizon}.")
+    poses = np.tile(_pose(known[-1]), (horizon, 1))
     for a, b in pairwise(known):
         for t in range(a.at + 1, b.at + 1):
             u = (t - a.at) / (b.at - a.at)

@@ -8,32 +8,48 @@ less than position, so that a pose beyond the wrist's range is reached as nearly
 Legend: H commands.
 """
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
-from djepa.worlds.bimanual.arm import JOINTS, LIMITS
-from djepa.worlds.bimanual.scene import ARMS, to_drives
+from djepa.worlds.bimanual.arm import JOINTS
+from djepa.worlds.bimanual.scene import to_drives
 from djepa.worlds.protocol import Floats
-
-if TYPE_CHECKING:
-    from djepa.worlds.bimanual.world import BimanualWorld
 
 POSE = 8
 TURN = 0.12  # m of position error that a radian of orientation counts as
 DAMP, ROUNDS, CLOSE, MOST = 1e-4, 12, 2e-4, 0.25  # λ, iterations, m, rad of one iteration
 UNITS, RIDGE = np.repeat([1.0, TURN], 3)[:, None], DAMP * np.eye(6)
-LOW, HIGH = np.deg2rad(np.array(LIMITS, float).T) + np.array([[0.01], [-0.01]])
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """Two arms of six joints and two fingers each, whose joints come first in a MuJoCo model."""
+
+    engine: Any
+    model: Any
+    sites: list[int]  # of both tools
+    low: Floats  # (6,) rad
+    high: Floats
+
+
+class TwoArms(Protocol):
+    """A world that has two arms."""
+
+    @property
+    def chain(self) -> Chain:
+        """How they are built."""
 
 
 def to_joints(
-    world: "BimanualWorld", start: Floats, poses: Floats, guess: Floats | None = None
+    world: TwoArms, start: Floats, poses: Floats, guess: Floats | None = None
 ) -> tuple[Floats, Floats]:
     """(H, 16) poses -> (H, 14) commands that follow them from (14,) `start`, (H, 2) m missed.
 
     Every pose is solved from the command before it, or from a similar path's, (H, 14) `guess`.
     """
-    solver = _Solver(world)
+    solver = _Solver(world.chain)
     command, commands, missed = start.copy(), [], []
     for t, pose in enumerate(poses):
         command = command.copy() if guess is None else guess[t].copy()
@@ -48,19 +64,19 @@ def to_joints(
     return np.array(commands), np.array(missed)
 
 
-def tool_poses(world: "BimanualWorld", commands: Floats) -> Floats:
+def tool_poses(world: TwoArms, commands: Floats) -> Floats:
     """(..., 14) commands -> (..., 16) poses of the tools where every joint is as commanded."""
-    solver = _Solver(world)
+    solver = _Solver(world.chain)
     flat = commands.reshape(-1, commands.shape[-1])
     found = np.array([solver.forward(command) for command in flat])
     return found.reshape(*commands.shape[:-1], 2 * POSE)
 
 
 class _Solver:
-    def __init__(self, world: "BimanualWorld") -> None:
-        self.engine, self.model = world._engine, world._model
+    def __init__(self, chain: Chain) -> None:
+        self.engine, self.model, self.sites = chain.engine, chain.model, chain.sites
+        self.low, self.high = chain.low, chain.high
         self.data = self.engine.MjData(self.model)
-        self.sites = [int(self.model.site(f"{arm}tool").id) for arm in ARMS]
         self.jacobian = np.zeros((6, self.model.nv))
 
     def forward(self, command: Floats) -> Floats:
@@ -96,7 +112,7 @@ class _Solver:
             J = self.jacobian[:, at] * UNITS
             dq = J.T @ np.linalg.solve(J @ J.T + RIDGE, error)
             dq *= min(1.0, MOST / max(np.abs(dq).max(), 1e-9))
-            q = np.clip(q + dq, LOW, HIGH)
+            q = np.clip(q + dq, self.low, self.high)
         data.qpos[at] = q
         engine.mj_kinematics(self.model, data)
         return q, float(np.linalg.norm(pose[:3] - data.site_xpos[site]))

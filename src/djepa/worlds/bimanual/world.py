@@ -16,15 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from djepa.errors import DjepaError, MissingExtraError, check_name
-from djepa.worlds.bimanual.arm import FINGER, JOINTS
-from djepa.worlds.bimanual.rules import RULES, task_cost
-from djepa.worlds.bimanual.scene import TASKS, draw_places, scene_xml, to_drives
+from djepa.worlds.bimanual.arm import FINGER, JOINTS, LIMITS
+from djepa.worlds.bimanual.ik import Chain
+from djepa.worlds.bimanual.rules import RULES, goal_state, task_cost
+from djepa.worlds.bimanual.scene import ARMS, TASKS, draw_places, scene_xml, to_drives
 from djepa.worlds.checks import as_controls, as_ends, as_state, as_states
 from djepa.worlds.protocol import Bools, Floats, Frames
 
 COMMAND, CAMERA = 14, 6  # numbers of a control, of the camera's shift and turn
 SUBSTEPS = 50  # integrations of a control: 0.2 s
 MAX_SPEED = 1e3
+LIMITS_OF_COMMANDS = np.deg2rad(np.array(LIMITS, float).T) + np.array([[0.01], [-0.01]])
 
 
 @lru_cache(maxsize=len(TASKS))
@@ -134,6 +136,16 @@ class BimanualWorld:
         """A copy is the world restored to the same numbers."""
         self.__init__(saved["task"], saved["rule"])  # type: ignore[misc]
         self.restore(saved["state"])
+
+    def goal(self, start: Floats) -> Floats:
+        """(S,) the start with everything where the rule wants it."""
+        return goal_state(self, start)
+
+    @property
+    def chain(self) -> Chain:
+        """What inverse kinematics needs to know of both arms."""
+        sites = [int(self._model.site(f"{arm}tool").id) for arm in ARMS]
+        return Chain(self._engine, self._model, sites, *LIMITS_OF_COMMANDS)
 
     def place(self, states: Floats, name: str) -> Floats:
         """(..., 7) position and quaternion of an item, or (..., 1) of the drawer's slide."""
