@@ -17,7 +17,17 @@ import torch
 from torch import Tensor, nn
 
 from djepa.align.fusion import fit_fusion
-from djepa.align.gates import POLICIES, Gate, Mode, Policy, among, calibrate, calibrate_on_grid
+from djepa.align.gates import (
+    CAREFUL,
+    PARTS,
+    POLICIES,
+    Gate,
+    Mode,
+    Policy,
+    among,
+    calibrate,
+    calibrate_on_grid,
+)
 from djepa.align.mixture import fit_logs
 from djepa.align.objectives import TASK_LOCAL, RelationalLoss
 from djepa.align.operator import OperatorConfig, RelationalOperator
@@ -379,8 +389,12 @@ class Alignment:
             cost = outcomes.cost if outcomes.cost is not None else (~outcomes.success).double()
             gate = calibrate_on_grid(gate, base, refined, ids, outcomes.success, cost)
         else:
-            shown, same = (outcomes.success, c.policy, outcomes.cost), clusters(outcomes.identities)
-            gate = calibrate(gate, base, refined, ids, *shown, same=same)
+            good = outcomes.quality if c.policy == "graded" else outcomes.success
+            shown, same = (good, c.policy, outcomes.cost), clusters(outcomes.identities)
+            level = CAREFUL / max(1, len(self._snapshots))  # each checkpoint is one more try
+            gate = calibrate(gate, base, refined, ids, *shown, same=same, level=level)
         chosen = gate.choose(base, refined, ids)[:, None]
         paid = 0.0 if outcomes.cost is None else float(outcomes.cost.gather(1, chosen).mean())
+        if c.policy == "graded":
+            return gate, int((PARTS * outcomes.quality).round().gather(1, chosen).sum()), paid
         return gate, int(outcomes.success.gather(1, chosen).sum()), paid

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
-from scipy.stats import binomtest
+from scipy.stats import binomtest, ttest_1samp
 from torch import Tensor
 
 from djepa.errors import DjepaError, unknown_name
@@ -18,9 +18,10 @@ from djepa.evidence.ranks import best
 
 NEVER = float(torch.finfo(torch.float64).max)  # finite, so that JSON can hold it; none exceeds it
 Mode = Literal["base_minus_refined", "refined_gap"]
-Policy = Literal["permissive", "conservative", "careful"]
+Policy = Literal["permissive", "conservative", "careful", "graded"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 CAREFUL = 0.05  # level at which calibration starts must show a gain before a careful gate opens
+PARTS = 10**6  # of a quality: sums of integers are exact
 CELLS = 2**20  # of a table of thresholds and starts in memory
 GRID = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 1.0)
 
@@ -74,6 +75,7 @@ def calibrate(
     cost: Tensor | None = None,
     observed: Tensor | None = None,
     same: Tensor | None = None,
+    level: float = CAREFUL,
 ) -> Gate:
     """The threshold with the most successes on calibration starts; the policy settles ties.
 
@@ -83,6 +85,10 @@ def calibrate(
     an exact one-sided sign test of gains against losses is significant at 5 %. Rows with one number
     in `same` (N,) are one start, and their changes are added up. That level is nominal: the
     threshold was chosen on the same starts. Winners are chosen among `observed` candidates.
+
+    graded: `success` is a quality in [0, 1]. The threshold keeps the most of it and opens for the
+    fewest starts; "never" unless a one-sided t-test of the changes is significant at `level`, and
+    the worst quality, 0, is met no more often than before.
     """
     if policy not in POLICIES:
         raise unknown_name("policy", policy, POLICIES)
@@ -90,9 +96,10 @@ def calibrate(
         raise DjepaError("Conservative calibration settles ties by cost: give the task costs.")
     _some(ids)
     if observed is not None:
-        base, refined, success = *among(observed, base, refined), success & observed
+        base, refined, success = *among(observed, base, refined), success * observed
     gain, winners = gate.advantage(base, refined, ids), _winners(base, refined, ids)
-    before, after = success.gather(1, winners).long().unbind(1)
+    shown = (PARTS * success.double()).round() if policy == "graded" else success
+    before, after = shown.gather(1, winners).long().unbind(1)
     thresholds = _thresholds(gain, policy)
     rising = gain.sort()
     used = len(gain) - torch.searchsorted(rising.values, thresholds, right=True)  # gain > τ
@@ -105,10 +112,14 @@ def calibrate(
         wanted = used if policy == "permissive" else -used
     left = thresholds[wanted == wanted.max()]
     chosen = left.min() if policy == "permissive" else left.max()
-    change = torch.where(gain > chosen, after - before, 0)
+    opened = gain > chosen
+    change = torch.where(opened, after - before, 0)
     if same is not None:
         change = change.new_zeros(len(change)).index_add(0, same.to(change.device), change)
     shut = policy == "careful" and not _shown(change)
+    if policy == "graded":
+        worse, better = (opened & (a == 0) & (b > 0) for a, b in ((after, before), (before, after)))
+        shut = bool(worse.sum() > better.sum()) or not _raised(change, level)
     return Gate(NEVER if shut else chosen.item(), gate.mode, gate.decimals)
 
 
@@ -151,6 +162,16 @@ def _shown(change: Tensor) -> bool:
         return False
     p = binomtest(gains, gains + losses, alternative="greater").pvalue
     return float(p) <= CAREFUL
+
+
+def _raised(change: Tensor, level: float) -> bool:
+    """(n,) changes of quality: is their mean above 0 by more than chance would bring?"""
+    if len(change) < 2 or not (change > 0).any():
+        return False
+    if (change == change[0]).all():  # a t-test has no answer
+        return True
+    known = change.double().cpu().numpy()
+    return bool(ttest_1samp(known, 0, alternative="greater").pvalue <= level)
 
 
 def _winners(base: Tensor, refined: Tensor, ids: Tensor) -> Tensor:

@@ -26,7 +26,10 @@ def mixed(
 def careful(
     names: tuple[str, ...], density: tuple[str, ...], by: Mixing = "log+ranks"
 ) -> AlignConfig:
-    """An operator over that mixture, whose gate opens only if calibration starts show a gain."""
+    """An operator over that mixture, whose gate opens only if calibration starts show a gain.
+
+    Where outcomes are graded, in quality, and without meeting the worst more often.
+    """
     return replace(
         mixed(names, density, by),
         extras=("log", "agreement"),
@@ -34,7 +37,7 @@ def careful(
         updates=1000,
         batch=32,
         decay=1e-2,
-        policy="careful",
+        policy="graded" if by.startswith("graded") else "careful",
     )
 
 
