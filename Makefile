@@ -14,8 +14,9 @@ test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope
 
 # The inner loop: every room, less what tests/slow.txt names. `make slow` writes that list anew.
+# Tests are compiled once and kept (__pycache__), also where PYTHONDONTWRITEBYTECODE is set.
 quick: $(VENV)/.dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --quick
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --quick
 
 slow: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --write-slow

@@ -1,6 +1,7 @@
 """The native driving model: what it sees, what it exposes, how it is stored."""
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,10 @@ from djepa.seeds import generator
 from djepa.worlds.traffic.generate import make_log, scenes
 from djepa.worlds.traffic.scene import Scene
 
-SCENES = list(scenes("native", 2, 2, seed=5))
+
+@cache
+def generated() -> list[Scene]:
+    return list(scenes("native", 2, 2, seed=5))
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +30,7 @@ def vocabulary() -> Vocabulary:
 
 @pytest.fixture(scope="module")
 def examples(vocabulary: Vocabulary) -> list[Example]:
-    return [example(scene, vocabulary, generator("t", scene.name)) for scene in SCENES]
+    return [example(scene, vocabulary, generator("t", scene.name)) for scene in generated()]
 
 
 def scrambled(scene: Scene) -> Scene:
@@ -39,7 +43,7 @@ def scrambled(scene: Scene) -> Scene:
 def test_the_future_changes_outcomes_and_nothing_that_a_model_reads(
     vocabulary: Vocabulary, examples: list[Example]
 ) -> None:
-    again = [example(scrambled(scene), vocabulary) for scene in SCENES]
+    again = [example(scrambled(scene), vocabulary) for scene in generated()]
     a, b = inputs_of(examples), inputs_of(again)
     for part in ("rasters", "ego", "poses"):
         assert torch.equal(getattr(a, part), getattr(b, part)), part
@@ -61,7 +65,7 @@ def test_a_model_exposes_what_the_published_scorer_does(examples: list[Example])
 
 
 def test_a_raster_shows_the_car_ahead_where_it_is() -> None:
-    scene = SCENES[0]
+    scene = generated()[0]
     c, s = np.cos(scene.ego[2]), np.sin(scene.ego[2])
     ahead = np.array([scene.ego[0] + 20 * c, scene.ego[1] + 20 * s, scene.ego[2], 10.0])
     past = np.full((1, 21, 4), np.nan)
