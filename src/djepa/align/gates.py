@@ -101,26 +101,19 @@ def calibrate(
     shown = (PARTS * success.double()).round() if policy == "graded" else success
     before, after = shown.gather(1, winners).long().unbind(1)
     thresholds = _thresholds(gain, policy)
-    rising = gain.sort()
-    used = len(gain) - torch.searchsorted(rising.values, thresholds, right=True)  # gain > τ
-    more = (after - before)[rising.indices].flip(0).cumsum(0)  # by opening the 1, 2, ... largest
-    hits = torch.cat([more.new_zeros(1), more])[used]
-    thresholds, used = (x[hits == hits.max()] for x in (thresholds, used))
+    opened, added = _opened(gain, after - before, thresholds)
+    thresholds, opened = (x[added == added.max()] for x in (thresholds, opened))
     if policy == "conservative" and cost is not None:
-        wanted = -_paid(gain, cost.gather(1, winners), thresholds)
+        preference = -_paid(gain, cost.gather(1, winners), thresholds)
     else:
-        wanted = used if policy == "permissive" else -used
-    left = thresholds[wanted == wanted.max()]
-    chosen = left.min() if policy == "permissive" else left.max()
-    opened = gain > chosen
-    change = torch.where(opened, after - before, 0)
-    if same is not None:
-        change = change.new_zeros(len(change)).index_add(0, same.to(change.device), change)
-    shut = policy == "careful" and not _shown(change)
-    if policy == "graded":
-        worse, better = (opened & (a == 0) & (b > 0) for a, b in ((after, before), (before, after)))
-        shut = bool(worse.sum() > better.sum()) or not _raised(change, level)
-    return Gate(NEVER if shut else chosen.item(), gate.mode, gate.decimals)
+        preference = opened if policy == "permissive" else -opened
+    tied = thresholds[preference == preference.max()]
+    chosen = (tied.min() if policy == "permissive" else tied.max()).item()
+    if policy in ("careful", "graded"):
+        changed = torch.where(gain > chosen, after, before)
+        if not _shown(policy, before, changed, same, level):
+            chosen = NEVER
+    return Gate(chosen, gate.mode, gate.decimals)
 
 
 def calibrate_on_grid(
@@ -155,7 +148,28 @@ def _some(ids: Tensor) -> None:
         raise DjepaError("There is no start to calibrate on.")
 
 
-def _shown(change: Tensor) -> bool:
+def _opened(gain: Tensor, change: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
+    """(N,) advantages and changes, (T,) thresholds -> (T,) starts with gain > τ, their changes."""
+    rising = gain.sort()
+    opened = len(gain) - torch.searchsorted(rising.values, thresholds, right=True)
+    added = change[rising.indices].flip(0).cumsum(0)  # by opening the 1, 2, ... largest gains
+    return opened, torch.cat([added.new_zeros(1), added])[opened]
+
+
+def _shown(
+    policy: Policy, before: Tensor, after: Tensor, same: Tensor | None, level: float
+) -> bool:
+    """(N,) successes, or parts of quality: do they show the gain that the policy asks for?"""
+    change = after - before
+    if same is not None:  # rows of one start count as one
+        change = change.new_zeros(len(change)).index_add(0, same.to(change.device), change)
+    if policy == "careful":
+        return _more_gains(change)
+    worst_before, worst_after = (int((quality == 0).sum()) for quality in (before, after))
+    return worst_after <= worst_before and _raised(change, level)
+
+
+def _more_gains(change: Tensor) -> bool:
     """(n,) +1 gained, -1 lost: are gains more than chance would bring?"""
     gains, losses = int((change > 0).sum()), int((change < 0).sum())
     if not gains:
