@@ -13,6 +13,7 @@ from djepa.report.canvas import FAILURE, LINE, SUCCESS, UNKNOWN, layout
 from djepa.report.sheet import animation, contact_sheet, default_candidates, save_animation, show
 from djepa.rollout.engine import LocalEngine
 from djepa.rollout.execute import CollectConfig
+from djepa.tasks.task import TASKS, get_task
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +92,18 @@ def test_marks_differ_without_colour():
     assert (shapes[0] ^ shapes[1]).sum() > 40
     assert (shapes[1] == shapes[1][:, ::-1]).mean() > 0.95  # a cross is symmetric, a tick is not
     assert (shapes[0] == shapes[0][:, ::-1]).mean() < 0.9
+
+
+@pytest.mark.parametrize("world", [name for name in TASKS if name != "arm"])
+def test_the_legend_names_colours_of_that_world(world):
+    task, page = get_task(world), canvas.Canvas(600, 40)
+    canvas.key_of_colours(page, 0, 30, 20, task)
+    drawn = {tuple(row) for row in np.asarray(page.image).reshape(-1, 3).tolist()}
+    named = task.key()
+    assert set(named.values()) <= drawn
+    assert ("pusher" in named) == (world == "push")
+    others = {c for name in TASKS for c in get_task(name).key().values()} - set(named.values())
+    assert not others & drawn
 
 
 def test_layout_chooses_columns():

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from djepa.errors import DjepaError
 from djepa.files import naming, write_atomically
-from djepa.worlds.draw import Appearance
+from djepa.tasks.task import Task
 
 RGB = tuple[int, int, int]
 Box = tuple[int, int, int, int]
@@ -23,6 +23,7 @@ SOFT: RGB = (108, 114, 122)
 LINE: RGB = (222, 224, 226)
 BORDER = 4  # px of colour around a tile
 MARGIN, GAP = 32, 12
+ROUND = ("pusher", "finger", "grains")  # whose legend is a disc
 HOLD_MS = 1000  # the last frame of an animation stays this long
 HEADER, HEADING = 84, 60  # px of a sheet's title, and of the line above its grid
 PANEL = 180  # least px for the counts beside the strip
@@ -234,11 +235,10 @@ def layout(count: int, size: int = 112, columns: int | None = None) -> Layout:
     return Layout(count, size, min(count, columns or best))
 
 
-def key_of_colours(page: Canvas, x: int, y: int, letter: int) -> None:
-    """What the colours inside a frame stand for."""
-    look = Appearance()
-    for word, colour in (("pusher", look.pusher), ("block", look.block), ("goal pose", look.goal)):
-        page.swatch(x, y - letter + 1, letter, colour, disc=word == "pusher")
+def key_of_colours(page: Canvas, x: int, y: int, letter: int, task: Task) -> None:
+    """What the colours inside a frame stand for, where the task says so."""
+    for word, colour in task.key().items():
+        page.swatch(x, y - letter + 1, letter, colour, disc=word in ROUND)
         x += letter + 6
         x += page.text(x, y, word, letter, SOFT) + 18
 

@@ -69,7 +69,7 @@ def _head(page: Canvas, view: View) -> None:
         page.tile((left, top, left + OUTER, top + OUTER), frame, SOFT)
         page.text(left, top + OUTER + 17, caption, 14, SOFT)
     y = top + OUTER + 50
-    key_of_colours(page, MARGIN, y, 14)
+    key_of_colours(page, MARGIN, y, 14, bank.config.task)
     count = bank.outcomes.observed[row].sum() * bank.outcomes.states.shape[2]
     for i, line in enumerate(HOW):
         page.text(MARGIN, y + 28 + 20 * i, line.format(frames=count), 15, SOFT, room=room)

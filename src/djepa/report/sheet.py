@@ -78,7 +78,9 @@ def _strip(page: Canvas, plan: Layout, bank: Bank, row: int) -> None:
         caption = f"t - {age * bank.config.task.stride}" if age else "t"
         page.text(left, top + plan.outer + plan.letter + 4, caption, plan.letter, SOFT)
         left += plan.outer + GAP
-    key_of_colours(page, MARGIN, top + plan.outer + 3 * plan.letter + 16, plan.letter)
+    key_of_colours(
+        page, MARGIN, top + plan.outer + 3 * plan.letter + 16, plan.letter, bank.config.task
+    )
     left += GAP
     side = plan.large + 2 * BORDER
     goal = known.goal[row]

@@ -8,7 +8,7 @@ import numpy as np
 
 from djepa.errors import check_name
 from djepa.pools.control import CONTROL_PROFILES, PoolSpec, pool_around
-from djepa.tasks.task import Task
+from djepa.tasks.task import RGB, Task
 from djepa.worlds.behaviours import Controls
 from djepa.worlds.cube import CUBE, FINGERS, PINCH, RULES, CubeWorld
 from djepa.worlds.cube_behaviours import BEHAVIOURS, Explorer
@@ -63,6 +63,12 @@ def _sketch(world: CubeWorld) -> Sketch:
     return Sketch(1000.0, parts, draw, pace=20.0)
 
 
+def _key() -> dict[str, RGB]:
+    from djepa.worlds.cube_draw import GOAL, PURPLE, RED
+
+    return {"cube": RED, "fingers": PURPLE, "goal pose": GOAL}
+
+
 TASK = Task(
     name=CubeWorld.name,
     version=CubeWorld.version,
@@ -82,4 +88,5 @@ TASK = Task(
     pool=_pool,
     observe=_observe,
     sketch=_sketch,
+    key=_key,
 )

@@ -10,7 +10,7 @@ from djepa.errors import check_name
 from djepa.pools.control import PoolSpec
 from djepa.pools.granular import granular_pool
 from djepa.seeds import generator
-from djepa.tasks.task import Task
+from djepa.tasks.task import RGB, Task
 from djepa.worlds.behaviours import Controls
 from djepa.worlds.chamfer import RULES
 from djepa.worlds.granular import VIEW, GranularWorld, grain_radius, places
@@ -101,6 +101,13 @@ def _sketch(world: GranularWorld) -> Sketch:
     return Sketch(2000 * VIEW, parts, draw, pace=1.0)
 
 
+def _key() -> dict[str, RGB]:
+    from djepa.worlds.granular_draw import GranularLook
+
+    look = GranularLook()
+    return {"grains": look.grain, "goal": look.goal}
+
+
 TASK = Task(
     name=GranularWorld.name,
     version=GranularWorld.version,
@@ -123,4 +130,5 @@ TASK = Task(
     controls=_controls,
     limit=VIEW,
     sketch=_sketch,
+    key=_key,
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from djepa.pools.control import CONTROL_PROFILES, PoolSpec, pool_around
-from djepa.tasks.task import Task
+from djepa.tasks.task import RGB, Task
 from djepa.worlds.behaviours import BEHAVIOURS, Controls, Explorer
 from djepa.worlds.looks import LOOKS
 from djepa.worlds.outline import outline
@@ -53,6 +53,15 @@ def _sketch(world: PushWorld) -> Sketch:
 
 
 _UNITS = (1, 1, 1, 1, ANGLE)
+
+
+def _key() -> dict[str, RGB]:
+    from djepa.worlds.draw import Appearance
+
+    look = Appearance()
+    return {"pusher": look.pusher, "block": look.block, "goal pose": look.goal}
+
+
 TASK = Task(
     name=PushWorld.name,
     version=PushWorld.version,
@@ -74,4 +83,5 @@ TASK = Task(
     looks=LOOKS,
     sketch=_sketch,
     endpoint=pusher_endpoint,
+    key=_key,
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from djepa.errors import check_name
 from djepa.pools.control import CONTROL_PROFILES, PoolSpec, pool_around
-from djepa.tasks.task import Task
+from djepa.tasks.task import RGB, Task
 from djepa.worlds.behaviours import Controls
 from djepa.worlds.reacher import RULES, ReacherWorld, joints
 from djepa.worlds.reacher_behaviours import BEHAVIOURS, Explorer
@@ -56,6 +56,13 @@ def _sketch(world: ReacherWorld) -> Sketch:
     return Sketch(2 * MIDDLE, parts, draw)
 
 
+def _key() -> dict[str, RGB]:
+    from djepa.worlds.reacher_draw import ArmAppearance
+
+    look = ArmAppearance()
+    return {"finger": look.finger, "arm": look.arm, "goal": look.goal}
+
+
 TASK = Task(
     name=ReacherWorld.name,
     version=ReacherWorld.version,
@@ -75,4 +82,5 @@ TASK = Task(
     pool=_pool,
     observe=_observe,
     sketch=_sketch,
+    key=_key,
 )

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 Rng = np.random.Generator
 Maker = Callable[[Any, Rng], Behaviour]
+RGB = tuple[int, int, int]
 PLAIN = "plain"  # the look that every world has
 TASKS = {
     "push": "djepa.tasks.push:TASK",
@@ -67,6 +68,7 @@ class Task:
     controls: Callable[[Tensor, str], Tensor] | None = None  # as a look shows them, if it does
     limit: float = 1.0  # controls of a planner lie within ± this
     sketch: Callable[[Any], Sketch] = no_sketch  # world -> how a page draws its states
+    key: Callable[[], Mapping[str, RGB]] = dict  # what colours of its frames stand for
     # (N, S) states, (N, K, H, A) controls, (N, S) goals -> (N, K): how far from its goal something
     # ends that follows from the controls alone
     endpoint: Callable[[Floats, Floats, Floats], Floats] | None = None
