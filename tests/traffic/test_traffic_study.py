@@ -69,7 +69,7 @@ def test_every_method_decides_and_no_log_is_in_two_roles(study: Study) -> None:
     assert {row.method for row in rows} >= {
         "native score", "scalar fusion", "per-candidate network", "score correction",
         "anchor-relative", "anchor-relative with risk", "D-JEPA", "D-JEPA, certified",
-        "consensus native", "forecast, straight", "forecast, lanes", "oracle",
+        "consensus native", "forecast, straight", "forecast, lanes", "forecast, rules", "oracle",
     }  # fmt: skip
     logs = [
         {name.split("@")[0] for name in study.population(role, case).evidence.identities}
@@ -161,7 +161,7 @@ def test_blocks_and_workers_change_nothing(study: Study, tmp_path: Path) -> None
         collect_traffic(tmp_path / f"{i}", of, LocalEngine(1), scorer.vocabulary, view)
         for i, of in enumerate((config, replace(config, block=2)))
     ]
-    for part in ("ids", "poses", "frame", "straight", "lanes"):
+    for part in ("ids", "poses", "frame", "straight", "lanes", "rules"):
         a, b = (getattr(bank.known, part) for bank in banks)
         np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(banks[0].parts["pdms"], banks[1].parts["pdms"])

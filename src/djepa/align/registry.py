@@ -94,6 +94,11 @@ _LISTED = (
         "forecast along lanes",
         "The highest PDMS if vehicles kept to their lanes and their acceleration faded.",
     ),
+    _control(
+        "forecast, rules",
+        "forecast by the rules of the road",
+        "The highest mean PDMS over sampled futures in which vehicles follow, turn and yield.",
+    ),
     _published("native policy", "native policy", "The chunk of the native policy."),
     _published(
         "fixed correction",
@@ -273,6 +278,11 @@ _LISTED = (
         "Log costs, ranks and pool density, each kept where folds of the fitting starts gain.",
     ),
     _ours(
+        "mixture, simple forecasts",
+        "likelihood mixture without the forecast by rules",
+        "The native score, the forecasts at constant velocity and along lanes, and pool density.",
+    ),
+    _ours(
         "D-JEPA",
         "D-JEPA",
         "The likelihood mixture, and an operator over it that acts only if calibration starts "
@@ -287,7 +297,7 @@ _LISTED = (
     _ours(
         "D-JEPA, straight forecast",
         "D-JEPA, forecast at constant velocity alone",
-        "D-JEPA without the forecast along lanes.",
+        "D-JEPA without the forecasts along lanes and by the rules of the road.",
     ),
     _ours(
         "D-JEPA, certified",

@@ -40,7 +40,7 @@ class TrafficRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 TRAFFIC = Kind(
     "bank of driving scenes",
     "djepa-traffic",
-    1,
+    2,
     TrafficRecord,
     shards=rf"({'|'.join(KINDS)})/block-\d{{6}}\.safetensors",
     again="Remove it, and the scenes are made again.",
@@ -60,6 +60,7 @@ class Known:
     frame: Array  # (N, C, S, S) uint8
     straight: Array  # (N, K, 8) PARTS in a forecast of traffic at constant velocity
     lanes: Array  # (N, K, 8) in one where vehicles keep to their lanes
+    rules: Array  # (N, K, 8) means over several where they drive by the rules of the road
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ logs come from seeds, recorded ones from files. Legend: N scenes of the block, K
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,16 @@ import numpy.typing as npt
 from djepa.artefacts.records import read_bytes, sha256
 from djepa.errors import DjepaError
 from djepa.pools.driving import Vocabulary, propose
-from djepa.worlds.traffic.contacts import Where
+from djepa.worlds.traffic.contacts import Where, collisions
 from djepa.worlds.traffic.execute import execute
 from djepa.worlds.traffic.forecast import FORECASTS
 from djepa.worlds.traffic.generate import make_log, scenes_of
-from djepa.worlds.traffic.judge import RULE, Judge, Judgement, judge_states, locate
+from djepa.worlds.traffic.judge import RULE, Judge, Judgement, judge_states, locate, route_progress
 from djepa.worlds.traffic.plane import Array
 from djepa.worlds.traffic.read import READERS, read_recording
 from djepa.worlds.traffic.recording import cut, egos
 from djepa.worlds.traffic.reference import progress_of, reference_drive
+from djepa.worlds.traffic.rules import by_rules
 from djepa.worlds.traffic.scene import Scene
 
 Arrays = dict[str, npt.NDArray[Any]]
@@ -146,7 +147,18 @@ def _forecasts(scene: Scene, states: Array, where: Where) -> Arrays:
     for name, one in made.items():
         reference = progress_of(one, one.future, drive)
         found[name] = _parts(judge_states(one, one.future, states, reference, where))
+    found["rules"] = _expected(present, states, where, drive)
     return found
+
+
+def _expected(present: Scene, states: Array, where: Where, drive: Array) -> Array:
+    """(K, 8) means over sampled forecasts; all but NC and TTC is known without any."""
+    most = float(route_progress(present, drive)[0])
+    known = judge_states(present, present.future[:0], states, most, where)
+    futures = by_rules(present, present.future)
+    seen = (collisions(present, one, states, where) for one in futures)
+    parts = [_parts(replace(known, nc=nc, ttc=ttc)) for nc, ttc in seen]
+    return np.mean(parts, 0)
 
 
 def _parts(judged: Judgement) -> npt.NDArray[np.float64]:

@@ -2,10 +2,10 @@
 
     native score                the model's own choice
     score correction, ...       the paper's readouts (App. G) and their controls
-    D-JEPA                      mixture of native score, forecast and density; careful gate
+    D-JEPA                      mixture of native score, forecasts and density; graded gate
 
-A forecast judges every candidate in a future of traffic that simple rules make of the present
-(worlds/traffic/forecast.py): it is known before execution. Scenes of one log are never
+A forecast judges every candidate in a future of traffic that is made of the present
+(worlds/traffic/forecast.py, rules.py): it is known before execution. Scenes of one log are never
 split, and every interval resamples whole logs.
 """
 
@@ -36,9 +36,13 @@ from djepa.studies.study import Study
 from djepa.worlds.traffic.forecast import FORECASTS
 
 OURS, ALONE, PLAIN = "D-JEPA", "D-JEPA, native alone", "D-JEPA, straight forecast"
+SIMPLE = "mixture, simple forecasts"
 GRADED: Mixing = "graded+ranks"  # the mixture maximises expected PDMS
 FUSION, CONTROL = "fusion", "consensus + fusion"
-STRAIGHT, ALL = (NAME, "straight"), (NAME, *FORECASTS)
+STRAIGHT, TWO = (NAME, "straight"), (NAME, *FORECASTS)
+EVERY = (*TWO, "rules")
+RISKS = {"collision": "nc", "near": "ttc", "progress": "ep"}  # parts of PDMS by the rules
+ALL = (*EVERY, *RISKS)
 NEAR_BEST = 0.05  # a choice is a success if its PDMS is within 5 points of the best candidate's
 SPLITS = dict(zip(ROLES, ("fit", "calibration", "confirmation", "guarantee"), strict=False))
 EACH = 6  # scenes of a recorded log
@@ -115,7 +119,8 @@ def _evidence(bank: TrafficBank, look: str) -> Evidence:
     """Native score and forecast as costs; queries as latents, for the pool density."""
     native, known = read_predictions(bank, NAME), bank.known
     assert native.futures is not None  # the study had them stored
-    forecasts = {name: getattr(known, name)[..., PARTS.index("pdms")] for name in FORECASTS}
+    forecasts = {name: getattr(known, name)[..., PARTS.index("pdms")] for name in EVERY[1:]}
+    forecasts |= {name: known.rules[..., PARTS.index(part)] for name, part in RISKS.items()}
     found = Evidence.from_arrays(
         start_ids=known.names,
         candidate_ids=known.ids,
@@ -141,7 +146,8 @@ DRIVING = Design(
         "progress, comfort. Higher is better, 100 is perfect.",
         "The paper's readouts correct the native score from what the scorer exposes. **D-JEPA** "
         "mixes the native score with forecasts that are known before execution: the PDMS of every "
-        "candidate if all others kept their present velocity, and if vehicles kept to their lanes. "
+        "candidate if all others kept their present velocity, if vehicles kept to their lanes, and "
+        "on average over eight futures in which they drive by the rules of the road. "
         "The tables show what each part adds. Fitting, calibration and confirmation share no road "
         "and no seed.",
     ),
@@ -149,25 +155,26 @@ DRIVING = Design(
     sizes={
         "quick": Sizes(180, 90, 120, audit=30, updates=300),
         "paper": Sizes(480, 240, 600, audit=100, retained=7),
-        "large": Sizes(480, 240, 1020, audit=300, updates=500),
+        "large": Sizes(960, 360, 1020, audit=300, updates=500),
     },
     cases=_cases,
     evidence=_evidence,  # type: ignore[arg-type]  # of a bank of scenes
     recipe=Recipe(
-        mixtures={FUSION: (ALL, None), CONTROL: (ALL, NAME)},
+        mixtures={FUSION: (EVERY, None), CONTROL: (EVERY, NAME)},
         alignments={
+            SIMPLE: mixed(TWO, (NAME,), GRADED),
             "mixture": mixed(ALL, (NAME,), GRADED),
             ALONE: careful((NAME,), (NAME,), GRADED),
             PLAIN: careful(STRAIGHT, (NAME,), GRADED),
             OURS: careful(ALL, (NAME,), GRADED),
         },
     ),
-    natives={"native score": NAME, **{f"forecast, {name}": name for name in FORECASTS}},
+    natives={"native score": NAME, **{f"forecast, {name}": name for name in EVERY[1:]}},
     density=(NAME,),
     fusion=FUSION,
     control=CONTROL,
     against=(
-        *(f"forecast, {name}" for name in FORECASTS),
+        *(f"forecast, {name}" for name in EVERY[1:]),
         "scalar fusion",
         "per-candidate network",
         "score correction",
@@ -175,6 +182,7 @@ DRIVING = Design(
         "anchor-relative with risk",
         ALONE,
         PLAIN,
+        SIMPLE,
         "mixture",
     ),
     base="native score",

@@ -195,10 +195,12 @@ class _Traffic:
     def _leaders(self, poses: Array, t: int) -> tuple[Array, Array]:
         """(R, C) gaps and speeds of the nearest on the way, or due to merge before."""
         R, C, M = *self.s.shape, len(self.fixed)
-        fixed = np.broadcast_to(self.fixed[:, t], (R, M, 4))
-        every = np.nan_to_num(np.concatenate([poses, fixed], 1), nan=1e6)
+        fixed = np.nan_to_num(self.fixed[:, t], nan=1e6)
+        speeds = np.concatenate([poses[..., V], np.broadcast_to(fixed[:, V], (R, M))], 1)
         sizes = np.concatenate([self.size, self.fixed_size])
-        along, offset, turn = self._project(every)
+        moving = _project(self.ways.poses[self.way], poses)
+        still = (x[0][self.way] for x in _project(self.ways.poses[None], fixed[None]))
+        along, offset, turn = (np.concatenate(x, 2) for x in zip(moving, still, strict=True))
         margin = np.where(np.arange(len(sizes)) < C, ROOM, -ROOM)
         wide = (self.size[:, None, 1] + sizes[None, :, 1]) / 2 + margin
         ahead = along - self.s[..., None]
@@ -222,19 +224,8 @@ class _Traffic:
         j = gap.argmin(2)
         gap = np.take_along_axis(gap, j[..., None], 2)[..., 0]
         turned = np.take_along_axis(turn, j[..., None], 2)[..., 0]
-        speed = np.take_along_axis(every[..., V], j, 1) * np.cos(turned)
+        speed = np.take_along_axis(speeds, j, 1) * np.cos(turned)
         return np.maximum(gap, 0.1), np.where(people[j], 0.0, np.maximum(speed, 0.0))
-
-    def _project(self, every: Array) -> tuple[Array, Array, Array]:
-        """(R, M, 4) poses -> along, offset from and angle to the way of each vehicle, (R, C, M)."""
-        way = self.ways.poses[self.way][:, :, ::2]  # (R, C, P / 2, 3)
-        x, y = (every[:, None, :, None, i] - way[:, :, None, :, i] for i in (0, 1))
-        i = (x * x + y * y).argmin(-1)  # (R, C, M)
-        near = np.take_along_axis(way, i[..., None], 2)
-        h = near[..., H]
-        dx, dy = (every[:, None, :, k] - near[..., k] for k in (0, 1))
-        along = 2 * i + dx * np.cos(h) + dy * np.sin(h)
-        return along, dy * np.cos(h) - dx * np.sin(h), wrap(every[:, None, :, H] - h)
 
     def _grant(self, t: int) -> None:
         """Who may enter a junction: first come, first served, if no way in use is crossed."""
@@ -261,6 +252,18 @@ class _Traffic:
         red = np.isin(self.ways.connector, self.scene.red)[self.way]
         since = t * DT - self.switch[:, None]
         return np.where(since < 0, red, np.where(since < CLEARING, True, ~red))
+
+
+def _project(ways: Array, poses: Array) -> tuple[Array, Array, Array]:
+    """(R, C, P, 3) ways, (R, M, 4) poses -> along, offset from and angle to each, (R, C, M)."""
+    way = ways[:, :, ::2]
+    x, y = (poses[:, None, :, None, i] - way[:, :, None, :, i] for i in (0, 1))
+    i = (x * x + y * y).argmin(-1)
+    near = np.take_along_axis(way, i[..., None], 2)
+    h = near[..., H]
+    dx, dy = (poses[:, None, :, k] - near[..., k] for k in (0, 1))
+    along = 2 * i + dx * np.cos(h) + dy * np.sin(h)
+    return along, dy * np.cos(h) - dx * np.sin(h), wrap(poses[:, None, :, H] - h)
 
 
 def _changing(scene: Scene, now: Array, past: Array, own: int | None) -> int | None:
