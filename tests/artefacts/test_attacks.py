@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from commands import djepa
 from djepa.align.fit import AlignConfig, Alignment
 from djepa.align.methods import Population
 from djepa.align.operator import OperatorConfig
@@ -392,6 +393,25 @@ def test_predicting_again_does_not_launder_damage(
     (copy / "evidence/sums/manifest.json").unlink()  # nor if it was never finished
     with pytest.raises(DjepaError, match="not empty and not a set of predictions"):
         predict_bank(bank, Sums(), "abc")
+
+
+def test_check_reads_the_predictions_too(artefacts: dict[str, Artefact], tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(artefacts["evidence"].path.parents[1], tmp_path / "copy"))
+    done = djepa("check", copy, "--sample", 1)
+    assert (done.returncode, "predictions of sums: 3 shards" in done.stdout) == (0, True)
+    shard = copy / "evidence/sums/block-000002.safetensors"
+    shard.write_bytes(flipped(shard.read_bytes(), -1))
+    done = djepa("check", copy, "--sample", 1)
+    assert done.returncode == 1
+    assert "block-000002.safetensors is damaged" in done.stderr
+
+
+def test_fit_asks_for_its_folder_before_it_begins(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("mine")
+    done = djepa("fit", "nowhere", "--calibration", "nowhere", "--out", tmp_path)
+    assert done.returncode == 1
+    assert "not empty and not an alignment (it holds config.json)" in done.stderr
+    assert (tmp_path / "config.json").read_text() == "mine"
 
 
 def test_weights_of_another_world_are_refused(tmp_path: Path) -> None:

@@ -57,9 +57,7 @@ class Writer:
 
         `names`: files to be written, where others may lie beside; `fresh`: all is written again.
         """
-        with naming(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._refuse_strangers(names)
+        self.claim(names)
         with locked(self.path):
             if fresh and (self.path / MANIFEST).exists():
                 self.complete, self.pieces = True, [_finished(self.path, self.kind)]
@@ -68,6 +66,12 @@ class Writer:
             else:
                 self._resume()
             yield self
+
+    def claim(self, names: tuple[str, ...] = ()) -> None:
+        """Make the folder, and refuse one that is somebody's; ask before long work."""
+        with naming(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._refuse_strangers(names)
 
     def begin_again(self) -> None:
         """Claim the folder as if nothing were there; the manifest goes once it is claimed."""
@@ -169,8 +173,9 @@ class Writer:
         first = (LOCK, BEGUN + TEMPORARY)  # all that a kill in the first moment leaves
         for file in self.path.iterdir():
             if file.name not in first and (self.alone or file.name in names):
+                name = f"{'an' if self.kind.name[0] in 'aeiou' else 'a'} {self.kind.name}"
                 raise DjepaError(
-                    f"{self.path} is not empty and not a {self.kind.name} (it holds {file.name}). "
+                    f"{self.path} is not empty and not {name} (it holds {file.name}). "
                     "Nothing was changed; choose another --out."
                 )
 

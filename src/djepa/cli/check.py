@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Check:
-    """Verify files, hashes, identities and outcomes; execute a sample again; compare splits."""
+    """Verify files, hashes, identities, outcomes and predictions; execute a sample again; compare
+    splits.
+    """
 
     banks: Annotated[tuple[Path, ...], Positional, arg(metavar="BANK")]
     """One or more banks. Several are also checked for shared starts."""
@@ -32,12 +34,15 @@ class Check:
         from djepa.bank.check import check_bank, check_disjoint
         from djepa.bank.read import Bank
         from djepa.errors import DjepaError
+        from djepa.models.check import check_predictions
 
         if not self.banks:
             raise DjepaError("Name at least one bank: djepa check runs/push")
         for path in self.banks:
             console.print(f"{path}", style="bold")
             for line in check_bank(path, self.sample, self.seed, self._proposer(Bank(path))):
+                _ok(line)
+            for line in check_predictions(Bank(path)):
                 _ok(line)
         for line in check_disjoint([Bank(path) for path in self.banks]):
             _ok(line)

@@ -60,8 +60,12 @@ class FitAlignment:
         return 0
 
     def _missing(self) -> "dict[str, AlignConfig]":
-        """Presets to fit, by name. One that is there already is refused if it is the only one."""
+        """Presets to fit, by name. One that is there already is refused if it is the only one, and
+        so is a folder that is somebody's.
+        """
         from djepa.align.presets import get_preset
+        from djepa.align.store import ALIGNMENT
+        from djepa.artefacts.write import Writer
         from djepa.errors import DjepaError
 
         found = {}
@@ -73,6 +77,7 @@ class FitAlignment:
             if done:
                 console.print(f"{self._folder(name)} is there already")
             else:
+                Writer(self._folder(name), ALIGNMENT).claim()
                 found[name] = replace(config, updates=self.updates) if self.updates else config
         return found
 
