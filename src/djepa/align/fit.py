@@ -205,15 +205,17 @@ class Alignment:
             raise DjepaError("Fit before you calibrate.")
         outcomes = Outcomes.of(evidence, outcomes)
         disjoint(fitting=self._fitted, calibration=evidence)
-        scores, keys = self._scorer(evidence), []
+        scores, gates, keys = self._scorer(evidence), [], []
         for snapshot in self._snapshots:
             self._ready().load_state_dict(snapshot.weights)
-            gate, hits, paid = self._calibrated(scores(), evidence.ids, outcomes)
-            then = paid if self.config.grid else snapshot.trust
-            keys.append((hits, -then, -snapshot.update, gate))
-        at = max(range(len(keys)), key=lambda i: keys[i][:3])
+            gate, successes, cost = self._calibrated(scores(), evidence.ids, outcomes)
+            gates.append(gate)
+            # Most successes; then the least cost, or the smallest corrections; then the earliest.
+            second = cost if self.config.grid else snapshot.trust
+            keys.append((successes, -second, -snapshot.update))
+        at = keys.index(max(keys))
         self._ready().load_state_dict(self._snapshots[at].weights)
-        self.gate, self._calibrated_on = keys[at][3], evidence
+        self.gate, self._calibrated_on = gates[at], evidence
         return self
 
     def that_saw(self, fitting: Evidence | None, calibration: Evidence | None) -> "Alignment":
@@ -238,10 +240,8 @@ class Alignment:
         if self._calibrated_on is not None:
             disjoint(calibration=self._calibrated_on, guarantee=evidence)
         base, refined = among(outcomes.observed, *self.scores(evidence))
-        found = risk_controlled(
-            *(self.gate, base, refined, evidence.ids, outcomes.success, harm, confidence),
-            same=clusters(evidence.identities),
-        )
+        same, given = clusters(evidence.identities), (evidence.ids, outcomes.success)
+        found = risk_controlled(self.gate, base, refined, *given, harm, confidence, same)
         self.gate = found.gate
         return found
 
@@ -270,10 +270,9 @@ class Alignment:
         """The base score that solves, or explains, most fitting starts."""
         c = self.config
         if c.mixture != "ranks":
-            known, ranked = outcomes.success, c.mixture.endswith("+ranks")
-            if c.mixture.startswith("graded"):
-                known = outcomes.quality
-            return fit_logs(evidence, known, outcomes.observed, c.base, c.density, ranked)
+            good = outcomes.quality if c.mixture.startswith("graded") else outcomes.success
+            ranked = c.mixture.endswith("+ranks")
+            return fit_logs(evidence, good, outcomes.observed, c.base, c.density, ranked)
         ranks = evidence.ranks(c.base)
         return fit_fusion(ranks, evidence.ids, outcomes.success, observed=outcomes.observed)
 
@@ -382,19 +381,19 @@ class Alignment:
     def _calibrated(
         self, scores: tuple[Tensor, Tensor], ids: Tensor, outcomes: Outcomes
     ) -> tuple[Gate, int, float]:
-        """The gate of a checkpoint; successes and mean cost of what it chooses."""
-        c, (base, refined) = self.config, among(outcomes.observed, *scores)
+        """Gate of a checkpoint; successes, or parts of quality, and mean cost of its choices."""
+        c, cost, graded = self.config, outcomes.cost, self.config.policy == "graded"
+        base, refined = among(outcomes.observed, *scores)
         gate = Gate(mode=c.mode, decimals=c.decimals)
+        good = outcomes.quality if graded else outcomes.success
         if c.grid:
-            cost = outcomes.cost if outcomes.cost is not None else (~outcomes.success).double()
-            gate = calibrate_on_grid(gate, base, refined, ids, outcomes.success, cost)
+            spent = (~outcomes.success).double() if cost is None else cost
+            gate = calibrate_on_grid(gate, base, refined, ids, outcomes.success, spent)
         else:
-            good = outcomes.quality if c.policy == "graded" else outcomes.success
-            shown, same = (good, c.policy, outcomes.cost), clusters(outcomes.identities)
+            known, same = (base, refined, ids, good), clusters(outcomes.identities)
             level = CAREFUL / max(1, len(self._snapshots))  # each checkpoint is one more try
-            gate = calibrate(gate, base, refined, ids, *shown, same=same, level=level)
+            gate = calibrate(gate, *known, c.policy, cost, same=same, level=level)
         chosen = gate.choose(base, refined, ids)[:, None]
-        paid = 0.0 if outcomes.cost is None else float(outcomes.cost.gather(1, chosen).mean())
-        if c.policy == "graded":
-            return gate, int((PARTS * outcomes.quality).round().gather(1, chosen).sum()), paid
-        return gate, int(outcomes.success.gather(1, chosen).sum()), paid
+        paid = 0.0 if cost is None else float(cost.gather(1, chosen).mean())
+        parts = (PARTS * good).round() if graded else good
+        return gate, int(parts.gather(1, chosen).sum()), paid

@@ -25,9 +25,9 @@ def fit_fusion(
     """The point of a simplex grid whose winners succeed most often.
 
     Two geometries: 101 points. More: steps of 1 / `parts`, by default 20 or as many as leave a
-    grid of at most 2,000 points. Ties go to the larger gap
-    between the best failure and the best success, then to the more concentrated mixture, then to
-    the larger leading weights. Winners are chosen among `observed` candidates.
+    grid of at most 2,000 points. Ties go to the larger gap between the best failure and the best
+    success, then to the more concentrated mixture, then to the larger leading weights. Winners are
+    chosen among `observed` candidates.
     """
     M = ranks.shape[-1]
     grid = simplex(M, parts or finest(M))

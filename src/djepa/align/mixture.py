@@ -57,6 +57,7 @@ def _fit(
     density: tuple[str, ...],
     ranked: bool,
 ) -> LogMixture:
+    """The likeliest weights for one set of inputs, and how well they do on folds left out."""
     inputs, ids = mixture_inputs(evidence, names, density, ranked), evidence.ids
     fold = clusters(evidence.identities).to(ids.device) % FOLDS
 
