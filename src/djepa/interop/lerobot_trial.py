@@ -7,6 +7,7 @@ Every method gets the same seeds, so the same starts and goals; the chunks of it
 the same ones too. Which succeed is what LeRobot's `rollout` says, by the world's own rule.
 """
 
+import sys
 import warnings
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -16,7 +17,7 @@ from typing import Any
 import tyro
 
 from djepa.artefacts.records import sha256
-from djepa.errors import MissingExtraError
+from djepa.errors import DjepaError, MissingExtraError
 from djepa.interop.chunks import Chooser, choosing
 from djepa.interop.lerobot_env import DJEPAEnv
 from djepa.interop.planner_score import PlannerScore
@@ -110,7 +111,11 @@ def _same(batch: Any) -> Any:
 def main() -> None:
     """Run and print."""
     warnings.filterwarnings("ignore")
-    print(tyro.cli(LeRobotTrial).run().table(FIRST))
+    trial = tyro.cli(LeRobotTrial)
+    try:
+        print(trial.run().table(FIRST))
+    except DjepaError as error:
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":
