@@ -155,7 +155,7 @@ DRIVING = Design(
     sizes={
         "quick": Sizes(180, 90, 120, audit=30, updates=300),
         "paper": Sizes(480, 240, 600, audit=100, retained=7),
-        "large": Sizes(960, 360, 1020, audit=300, updates=500),
+        "large": Sizes(480, 240, 1020, audit=300, updates=500),
     },
     cases=_cases,
     evidence=_evidence,  # type: ignore[arg-type]  # of a bank of scenes
