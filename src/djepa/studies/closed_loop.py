@@ -15,7 +15,6 @@ from djepa.align.presets import FOUR, PAIR, SUITE
 from djepa.align.registry import slug
 from djepa.align.store import load_alignment, save_alignment
 from djepa.align.suite import Recipe
-from djepa.bank.read import Bank
 from djepa.control.episodes import MODERATE, STRICT, EpisodeConfig
 from djepa.control.loop import control
 from djepa.control.planners import Planner, PlannerConfig
@@ -153,10 +152,6 @@ def _decide(study: Study, case: Case, say: Say) -> list[Row]:
     return rows + first.rows(FLOOR, case.name, case.rule, floor=True)
 
 
-def _evidence(bank: Bank, look: str) -> Evidence:
-    return Evidence.from_bank(bank, FOUR, PAIR)
-
-
 CONTROL = Design(
     name="control",
     title="Does alignment finish more episodes?",
@@ -180,7 +175,7 @@ CONTROL = Design(
         "large": Sizes(448, 64, 1024),
     },
     cases=_cases,
-    evidence=_evidence,
+    evidence=lambda bank, look: Evidence.from_bank(bank, FOUR, PAIR),
     recipe=Recipe({}, {name: SUITE[name] for name in ("D-JEPA", "log costs")}),
     natives={f"cem {name}": name for name in FOUR},
     density=(),

@@ -8,7 +8,6 @@ here from rows, and beside it stands what the paper does not report: success on 
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,11 @@ import torch
 from djepa.align.presets import PAIR, PRESETS, careful, mixed
 from djepa.align.registry import label
 from djepa.align.suite import Recipe
-from djepa.bank.read import Bank
 from djepa.bank.schema import encode
 from djepa.evidence.evidence import Evidence
 from djepa.files import write_atomically
 from djepa.report.frames import films as draw_films
-from djepa.rollout.execute import CollectConfig
-from djepa.studies.design import ROLES, Case, Design, Measure, Place, Sizes, split_of
+from djepa.studies.design import Case, Design, Measure, Sizes, two_pools
 from djepa.studies.measures.costs import costs
 from djepa.studies.measures.decisions import films, inspector
 from djepa.studies.results import Results
@@ -37,24 +34,9 @@ from djepa.worlds.cube_draw import project
 
 FUSION, CONTROL, OURS = "fusion", "consensus + fusion", "D-JEPA"
 BOTH = "both consensus + fusion"  # the control with both densities, as D-JEPA has them
-POOLS = {"reference": "reference-control", "decoy": "decoy"}
 NATIVES = {"native lewm": "lewm", "native tdjepa": "tdjepa"}
 STAMPS, FULL = 8, 448  # frames of the figure; side of a whole one, of which all show one part
 MARGIN = 0.12  # of the whole frame, around hand and cube
-
-
-def _evidence(bank: Bank, look: str) -> Evidence:
-    return Evidence.from_bank(bank, PAIR, PAIR)
-
-
-def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
-    if role not in ROLES[:3]:
-        return []
-    split, starts = split_of("cube", role), getattr(sizes, role)
-    bank = CollectConfig("cube", split=split, starts=starts, seed=place.seed, block=4)
-    return [
-        Case(name, replace(bank, profile=profile), group=name) for name, profile in POOLS.items()
-    ]
 
 
 def _stamps(study: Study, case: Case, say: Say) -> dict[str, Any]:
@@ -136,8 +118,8 @@ CUBE = Design(
         "paper": Sizes(384, 128, 128),
         "large": Sizes(1024, 256, 512),
     },
-    cases=_cases,
-    evidence=_evidence,
+    cases=two_pools("cube", block=4),
+    evidence=lambda bank, look: Evidence.from_bank(bank, PAIR, PAIR),
     recipe=Recipe(
         mixtures={FUSION: (PAIR, None), CONTROL: (PAIR, "tdjepa"), BOTH: (PAIR, PAIR)},
         alignments={

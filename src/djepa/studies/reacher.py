@@ -17,7 +17,6 @@ import torch
 
 from djepa.align.presets import careful, mixed
 from djepa.align.suite import Recipe
-from djepa.bank.read import Bank
 from djepa.evidence.evidence import Evidence
 from djepa.lift.temporal import REACHER as JOINT
 from djepa.lift.temporal import (
@@ -35,8 +34,7 @@ from djepa.models.predictions import read_predictions
 from djepa.models.weights import load_geometry
 from djepa.report.maps import coefficient_map
 from djepa.report.tables import Table
-from djepa.rollout.execute import CollectConfig
-from djepa.studies.design import ROLES, Case, Design, Measure, Place, Sizes, split_of
+from djepa.studies.design import Case, Design, Measure, Sizes, two_pools
 from djepa.studies.measures.costs import costs
 from djepa.studies.measures.decisions import films, inspector
 from djepa.studies.results import Results
@@ -47,23 +45,8 @@ from djepa.worlds.reacher import TOLERANCE
 PAIR = ("lewm", "tdjepa")
 FUSION, CONTROL, OURS = "fusion", "consensus + fusion", "D-JEPA"
 BOTH = "both consensus + fusion"  # the control with both densities, as D-JEPA has them
-POOLS = {"reference": "reference-control", "decoy": "decoy"}
 RADIUS, BINS = 0.1, 9
 UPDATES, FEW = 1500, 200  # of operator and transport; where the preset limits updates
-
-
-def _evidence(bank: Bank, look: str) -> Evidence:
-    return Evidence.from_bank(bank, PAIR, PAIR)
-
-
-def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
-    if role not in ROLES[:3]:
-        return []
-    split, starts = split_of("reacher", role), getattr(sizes, role)
-    bank = CollectConfig("reacher", split=split, starts=starts, seed=place.seed)
-    return [
-        Case(name, replace(bank, profile=profile), group=name) for name, profile in POOLS.items()
-    ]
 
 
 def fit_transported(study: Study, group: str, say: Say) -> TemporalAlignment:
@@ -163,8 +146,8 @@ REACHER = Design(
         "paper": Sizes(384, 128, 128),
         "large": Sizes(2048, 512, 2048),
     },
-    cases=_cases,
-    evidence=_evidence,
+    cases=two_pools("reacher", block=16),
+    evidence=lambda bank, look: Evidence.from_bank(bank, PAIR, PAIR),
     recipe=Recipe(
         mixtures={FUSION: (PAIR, None), CONTROL: (PAIR, "tdjepa"), BOTH: (PAIR, PAIR)},
         alignments={
