@@ -107,7 +107,8 @@ class _Traffic:
         self.way = np.stack([rng.choice(own, shape[0]) for own in self.choices], 1)
         self.s, self.v = np.full(shape, float(BEFORE)), np.tile(now[:, V], (shape[0], 1))
         self.d = self.ways.offset[self.way]
-        limit = np.where(np.isfinite(self.ways.limit), self.ways.limit, UNKNOWN)[self.way]
+        limit = self.ways.limit[self.way]  # an unknown one is not below the present speed
+        limit = np.where(np.isfinite(limit), limit, np.maximum(UNKNOWN, self.v))
         self.style = Style(
             speed=np.maximum(limit * rng.uniform(*PACES, shape), 0.9 * self.v),
             gap=rng.uniform(1.5, 2.5, shape),
