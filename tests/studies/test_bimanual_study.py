@@ -11,10 +11,11 @@ pytest.importorskip("mujoco")
 from djepa.bank.bimanual import collect_bimanual
 from djepa.errors import DjepaError
 from djepa.models.bimanual import SENTENCES, load_policy, words_of
-from djepa.models.bimanual_predict import Propose, relation
+from djepa.models.bimanual_predict import Propose, relation, within
 from djepa.rollout.bimanual import BimanualConfig, outcomes, start_of, world_of
 from djepa.rollout.engine import LocalEngine
 from djepa.studies.bimanual import BIMANUAL, _evidence
+from djepa.worlds.bimanual.ik import to_joints, tool_poses
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,19 @@ def test_a_bank_is_the_same_whoever_makes_it_and_holds_what_execution_shows(
     assert evidence.names == ("native", "visual", "scene", "proprioceptive", "temporal")
     other = replace(config, split="other")
     assert not np.array_equal(start_of(other, 1), known.state[1])
+
+
+def test_the_policy_speaks_in_joints_and_in_poses(config: BimanualConfig) -> None:
+    world, state = world_of(config.task), start_of(config, 0)
+    known = config.task, world.view(state, "head", 60, 80), state[-14:]
+    policy = load_policy()
+    chunk, poses = within(policy.act(*known)[0]), policy.poses(world, *known)
+    assert poses.shape == (40, 16)
+    reached = tool_poses(world, to_joints(world, state[-14:], poses)[0])
+    apart = (reached - tool_poses(world, chunk)).reshape(40, 2, 8)[..., [0, 1, 2, 7]]
+    assert np.median(np.abs(apart)) < 1e-3  # m, and openings
+    ends = [world.judge(world.goal(state), world.execute(state, x[None])) for x in (chunk, poses)]
+    assert np.array_equal(ends[0][0].any(1), ends[1][0].any(1))
 
 
 def test_the_moment_of_grasping_is_the_nearest_with_both_grippers_closed() -> None:

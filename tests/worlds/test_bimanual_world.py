@@ -79,6 +79,17 @@ def test_joint_commands_reach_the_poses_they_are_made_for() -> None:
     assert (reached[..., 7] == asked[..., 7]).all()
 
 
+def test_end_effector_commands_are_followed_as_joints_are() -> None:
+    world, states, _, poses = solved("handover block")
+    again = world.execute(states[0], poses[None])[0]
+    assert again.tobytes() == states.tobytes()
+    world.restore(states[7])
+    joints, _ = to_joints(world, states[7, -14:], poses[7:8])
+    assert np.array_equal(world.step(poses[7]), world.execute(states[7], joints[None])[0, 1])
+    with pytest.raises(DjepaError, match=r"got \(1, 3, 15\)"):
+        world.execute(states[0], np.zeros((1, 3, 15)))
+
+
 def test_the_arm_is_where_the_published_frames_say() -> None:
     """Modified Denavit-Hartenberg, multiplied out for the left arm, whose base is turned."""
     from djepa.worlds.bimanual.arm import ALPHA, OFFSET, TOOL, A, D

@@ -16,8 +16,8 @@ class RunStudy:
 
     study: Annotated[str, Positional, arg(metavar="STUDY")] = "pusht"
     """Which: pusht, reacher, granular, shapes, appearance, controls, control, driving, arm,
-    bimanual, or all of these; cube; main-pusht, main-reacher, main-granular and main-fine have
-    every method of the paper's main table, and table makes it of stored rows."""
+    bimanual, or all of these; cube; aloha; main-pusht, main-reacher, main-granular and main-fine
+    have every method of the paper's main table, and table makes it of stored rows."""
     preset: str = "quick"
     """quick (minutes), paper (the published population sizes) or large (narrow intervals); of
     pusht also frozen (paper without plasticity and fine-tuning, which need a GPU)."""
@@ -56,6 +56,8 @@ class RunStudy:
             raise MissingExtraError("The reacher study", "mujoco")
         if self.study == "cube" and (missing or find_spec("ogbench") is None):
             raise MissingExtraError("The cube study", "cube")
+        if self.study == "aloha" and (missing or find_spec("gym_aloha") is None):
+            raise MissingExtraError("The aloha study", "aloha")
         if self.study in ("arm", "bimanual", "all") and "mujoco" in missing:
             raise MissingExtraError(f"The {self.study} study", "arms")
         out = self.out or Path("runs") / self.study

@@ -31,6 +31,7 @@ from djepa.models.bimanual_scene import SceneMap, load_scene
 from djepa.models.weights import places
 from djepa.pools.bimanual import Proposer, load_proposers
 from djepa.worlds.bimanual.experts import HORIZON
+from djepa.worlds.bimanual.ik import POSE, TwoArms, tool_poses
 from djepa.worlds.bimanual.scene import HUES
 from djepa.worlds.bimanual.world import COMMAND
 
@@ -225,6 +226,12 @@ class Native:
         given = torch.from_numpy(image)[None], torch.from_numpy(joints)[None].float(), words
         chunk, log_scale = self.policy(*given)
         return chunk[0].double().numpy(), float(log_scale.exp())
+
+    def poses(self, world: TwoArms, task: str, image: np.ndarray[Any, Any], joints: Any) -> Any:
+        """The same chunk as end-effector commands: (H, 16) poses and openings of both tools."""
+        found = tool_poses(world, self.act(task, image, joints)[0])
+        found[:, POSE - 1 :: POSE] = found[:, POSE - 1 :: POSE].clip(0, 1)
+        return found
 
 
 def save_policy(folder: Path, policy: Policy, card: dict[str, Any]) -> None:

@@ -15,11 +15,13 @@ from djepa.models.bimanual import HEIGHT, WIDTH_OF_IMAGE, Native, load_policy
 from djepa.pools.bimanual import Proposer, targets_of
 from djepa.rollout.bimanual import Arrays
 from djepa.threads import one_thread
+from djepa.worlds.aloha import AlohaWorld
 from djepa.worlds.bimanual.arm import JOINTS
 from djepa.worlds.bimanual.ik import POSE, to_joints, tool_poses
 from djepa.worlds.bimanual.world import COMMAND, BimanualWorld
 from djepa.worlds.protocol import Floats
 
+TwoWorlds = BimanualWorld | AlohaWorld
 CLOSED = 0.5  # opening below which a gripper counts as closed
 
 
@@ -60,7 +62,7 @@ def within(chunk: Floats) -> Floats:
 
 
 def describe(
-    world: BimanualWorld, proposer: Proposer, commands: Floats, aims: tuple[Floats, Floats]
+    world: TwoWorlds, proposer: Proposer, commands: Floats, aims: tuple[Floats, Floats]
 ) -> Arrays:
     """What commands (K, H, 14) have to do with targets (P,) that colours, and that the whole scene
     predict, and with each other.

@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from djepa.errors import DjepaError
 from djepa.files import naming
-from djepa.worlds.bimanual.experts import ANCHORS
+from djepa.worlds import aloha_expert as aloha
+from djepa.worlds.bimanual import experts
 from djepa.worlds.bimanual.ik import POSE
 from djepa.worlds.bimanual.scene import HUES, TASKS
 from djepa.worlds.protocol import Floats, Frames
@@ -32,6 +33,8 @@ RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 ALONG, ACROSS = (0.0, 0.02, 0.04, 0.06), (-0.03, -0.01, 0.01, 0.03)  # m
 VARIANTS = len(ALONG) * len(ACROSS)
 TEMPLATES = 32
+ANCHORS = experts.ANCHORS | aloha.ANCHORS
+COLOURS = {task: tuple(item.colour for item in of) for task, of in TASKS.items()} | aloha.COLOURS
 
 
 def support(image: Frames, colour: str) -> npt.NDArray[np.bool_]:
@@ -67,7 +70,7 @@ def nine_numbers(mask: npt.NDArray[np.bool_]) -> Floats:
 
 def features(task: str, image: Frames) -> Floats:
     """(F · objects,) of a head image."""
-    return np.concatenate([nine_numbers(support(image, item.colour)) for item in TASKS[task]])
+    return np.concatenate([nine_numbers(support(image, colour)) for colour in COLOURS[task]])
 
 
 def targets_of(task: str, poses: Floats) -> Floats:

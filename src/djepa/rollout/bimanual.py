@@ -17,12 +17,15 @@ import numpy.typing as npt
 
 from djepa.artefacts.records import sha256
 from djepa.seeds import generator
-from djepa.worlds.bimanual.rules import RULES, goal_state
+from djepa.worlds import aloha
+from djepa.worlds.aloha import AlohaWorld
+from djepa.worlds.bimanual.rules import RULES
 from djepa.worlds.bimanual.world import BimanualWorld
 from djepa.worlds.protocol import Floats
 
 Arrays = dict[str, npt.NDArray[Any]]
-Propose = Callable[[BimanualWorld, Floats], Arrays]  # from a start alone; names of `Known`
+World = BimanualWorld | AlohaWorld
+Propose = Callable[[Any, Floats], Arrays]  # world, state: from a start alone; names of `Known`
 
 
 @dataclass(frozen=True)
@@ -67,15 +70,15 @@ class BimanualWork:
     propose: Propose
 
 
-@lru_cache(maxsize=4)
-def world_of(task: str) -> BimanualWorld:
+@lru_cache(maxsize=6)
+def world_of(task: str) -> World:
     """One world of a task in this process."""
-    return BimanualWorld(task)
+    return AlohaWorld(task) if task in aloha.TASKS else BimanualWorld(task)
 
 
 def start_of(config: BimanualConfig, number: int) -> Floats:
     """(S,) the start of that number."""
-    key = ("bimanual", config.split, config.task, config.seed, number)
+    key = (config.world, config.split, config.task, config.seed, number)
     return world_of(config.task).initial_state(generator(*key))
 
 
@@ -100,9 +103,9 @@ def run_bimanual(work: BimanualWork) -> dict[str, Arrays]:
     }
 
 
-def outcomes(world: BimanualWorld, state: Floats, commands: npt.NDArray[np.float32]) -> Arrays:
+def outcomes(world: World, state: Floats, commands: npt.NDArray[np.float32]) -> Arrays:
     """(K, H, 14) commands -> success, least task cost, first success and executed length (K,)."""
-    goal = goal_state(world, state)
+    goal = world.goal(state)
     states = world.execute(state, commands.astype(np.float64))[:, 1:]
     success, cost = world.judge(goal, states)
     first = np.where(success.any(1), success.argmax(1) + 1, 0)

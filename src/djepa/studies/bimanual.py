@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import torch
 
-from djepa.align.fit import Alignment
+from djepa.align.fit import AlignConfig, Alignment
 from djepa.align.methods import Population
 from djepa.align.outcomes import Outcomes
 from djepa.align.presets import careful, mixed
@@ -23,7 +23,7 @@ from djepa.evidence.evidence import Evidence
 from djepa.models.bimanual import load_policy
 from djepa.models.bimanual_predict import Propose
 from djepa.rollout.bimanual import BimanualConfig
-from djepa.studies.bimanual_fits import PRESERVED, choosers, fit_gates
+from djepa.studies.bimanual_fits import CERTIFIED, PRESERVED, choosers, fit_gates
 from djepa.studies.design import Case, Design, Place, Sizes, Source, share_out, split_of
 from djepa.studies.measures.bimanual import LENGTHS, VIEWS
 from djepa.studies.stages import Say
@@ -31,7 +31,7 @@ from djepa.studies.study import Study
 from djepa.worlds.bimanual.scene import TASKS
 
 POLICY = "bimanual"  # name of the weights
-SPLITS = ("fit", "calibration", "confirmation")
+SPLITS = ("fit", "calibration", "confirmation", "audit")  # audit: the limit on harm is certified
 COLUMNS = {
     "native": "apart",
     "visual": "visual",
@@ -118,9 +118,9 @@ BIMANUAL = Design(
     ),
     weights=(),
     sizes={
-        "quick": Sizes(96, 48, 96, updates=300),
-        "paper": Sizes(512, 256, 512),
-        "large": Sizes(1024, 512, 2048),
+        "quick": Sizes(96, 48, 96, audit=64, updates=300),
+        "paper": Sizes(512, 256, 512, audit=256),
+        "large": Sizes(1024, 512, 2048, audit=512),
     },
     cases=_cases,
     evidence=_evidence,  # type: ignore[arg-type]  # of a bank of these starts
@@ -129,6 +129,7 @@ BIMANUAL = Design(
         alignments={
             "mixture": mixed(ALL, ("scene",)),
             "without preservation": careful(ALL, ("scene",)),
+            "relational": AlignConfig(dense=("scene",), ranked=ALL, base=ALL),
         },
     ),
     natives=NATIVES,
@@ -141,6 +142,8 @@ BIMANUAL = Design(
         "timing gate",
         "distance gate",
         "without preservation",
+        "relational",
+        CERTIFIED,
         "mixture",
     ),
     base="native policy",

@@ -1,7 +1,9 @@
 """What the bimanual study fits beside the shared suite: fixed corrections, gates, preservation.
 
-Everything here is fitted for each task apart, on fitting starts (which variant) and calibration
-starts (thresholds). Legend: N starts, K candidates.
+These are fitted for each task apart, on fitting starts (which variant) and calibration starts
+(thresholds). The limit on harm is certified for all tasks together, on starts of its own.
+
+Legend: N starts, K candidates.
 """
 
 from typing import Any
@@ -10,8 +12,10 @@ import msgspec
 import torch
 from torch import Tensor
 
+from djepa.align.gates import Gate
 from djepa.align.methods import Choice, Chooser, Population, aligned
 from djepa.align.preserve import Fixed, Threshold, fit_fixed, fit_threshold
+from djepa.align.risk import Guarantee, risk_controlled
 from djepa.artefacts.folder import Folder
 from djepa.artefacts.records import Kind, encode_json
 from djepa.artefacts.write import save as save_folder
@@ -22,6 +26,8 @@ from djepa.studies.stages import Say
 from djepa.studies.study import Study
 
 PRESERVED, FILE, GATES = "D-JEPA", "gates.json", "gates"
+CERTIFIED = "D-JEPA, few harmed"
+HARM, CONFIDENCE = 0.05, 0.95  # of starts that the native chunk solves, and how sure
 # Method -> what it looks at of the native chunk, and the sign of the inequality.
 SCALARS = {
     "scalar gate": ("doubt", 1),
@@ -43,12 +49,13 @@ class GatesRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What gates.json says."""
 
     tasks: dict[str, TaskGates]
+    limit: Guarantee
 
 
 GATES_KIND = Kind(
     "set of gates",
     "djepa-bimanual-gates",
-    1,
+    2,
     again="Remove it, and it is made again.",
     records={FILE: GatesRecord},
 )
@@ -72,8 +79,10 @@ def fit_gates(study: Study, group: str, say: Say) -> None:
         ours, gain = _ours(study, group, known.evidence)
         preserve = fit_threshold(gain, *_solved(known, ours.position))
         tasks[case.name] = TaskGates(fixed, scalars, preserve)
+    limit = _certify(study, group)
+    say(f"  {limit}")
     folder = study.place.own(group, GATES)
-    record: Any = msgspec.to_builtins(GatesRecord(tasks))
+    record: Any = msgspec.to_builtins(GatesRecord(tasks, limit))
     save_folder(folder, GATES_KIND, {FILE: encode_json(folder / FILE, record)})
 
 
@@ -96,7 +105,30 @@ def choosers(study: Study, case: Case) -> dict[str, Chooser]:
         ours, gain = _ours(study, case.group, e)
         return _replaced(e, ours.position, gates.preserve.opens(gain))
 
-    return {"fixed correction": fixed, **{n: gated(n) for n in SCALARS}, PRESERVED: preserved}
+    def certified(e: Evidence) -> Choice:
+        kept, ours = _kept_and_ours(study, case.group, e)
+        gate = record.limit.gate
+        opened, gain = gate.opens(kept, ours, e.ids), gate.advantage(kept, ours, e.ids)
+        position, final = gate.choose(kept, ours, e.ids), gate.final(kept, ours, e.ids)
+        return Choice(position, final, kept, opened, gain, gate.threshold)
+
+    gates_of = {name: gated(name) for name in SCALARS}
+    return {"fixed correction": fixed, **gates_of, PRESERVED: preserved, CERTIFIED: certified}
+
+
+def _certify(study: Study, group: str) -> Guarantee:
+    """The most permissive gate that turns few successes of the native chunk into failures."""
+    every = Population.join([study.population("audit", c) for c in study.cases("audit", group)])
+    kept, ours = _kept_and_ours(study, group, every.evidence)
+    gate = Gate(mode="refined_gap")  # by how much our score of our choice is below the native one's
+    known = (kept, ours, every.evidence.ids, every.outcomes.success)
+    return risk_controlled(gate, *known, HARM, CONFIDENCE)
+
+
+def _kept_and_ours(study: Study, group: str, e: Evidence) -> tuple[Tensor, Tensor]:
+    """(N, K) scores by which the native chunk is the best, and our scores."""
+    ours = aligned(study.suite(group).alignments["without preservation"])(e)
+    return (e.ids != e.ids.amin(1, keepdim=True)).double(), ours.score
 
 
 def _ours(study: Study, group: str, e: Evidence) -> tuple[Choice, Tensor]:

@@ -31,7 +31,7 @@ STUDIES = {  # name -> module; the design has its name in capitals
     "bimanual": "bimanual",
 }
 # Not part of `all`: they need an extra of their own.
-APART = {"cube": "cube"}
+APART = {"cube": "cube", "aloha": "aloha"}
 # Every method of the main table on one task.
 MAIN = {f"main-{task}": "main" for task in ("pusht", "reacher", "granular", "fine")}
 

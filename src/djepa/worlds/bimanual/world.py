@@ -1,10 +1,11 @@
 """The bimanual world: commands in, states out; restored bit for bit.
 
 A control is 14 numbers: six joint angles (rad) and an opening in [0, 1] for the left arm, then for
-the right. It holds for 0.2 s, in which drives move their targets evenly from the last command to
-this one. A state is joint positions, velocities, where the head camera is (it differs a little
-between starts, and only the picture shows it) and that last command: with the solver's warm start
-off, nothing else decides the future.
+the right. Or it is 16: place, unit quaternion and opening of either tool, which become joints by
+inverse kinematics first. It holds for 0.2 s, in which drives move their targets evenly from the
+last command to this one. A state is joint positions, velocities, where the head camera is (it
+differs a little between starts, and only the picture shows it) and that last command: with the
+solver's warm start off, nothing else decides the future.
 
 Legend: K candidates, H controls, S numbers in a state.
 """
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from djepa.errors import DjepaError, MissingExtraError, check_name
 from djepa.worlds.bimanual.arm import FINGER, JOINTS, LIMITS
-from djepa.worlds.bimanual.ik import Chain
+from djepa.worlds.bimanual.ik import POSE, Chain, to_joints
 from djepa.worlds.bimanual.rules import RULES, goal_state, task_cost
 from djepa.worlds.bimanual.scene import ARMS, TASKS, draw_places, scene_xml, to_drives
 from djepa.worlds.checks import as_controls, as_ends, as_state, as_states
@@ -77,16 +78,24 @@ class BimanualWorld:
         return self._state.copy()
 
     def step(self, control: npt.ArrayLike) -> Floats:
-        """Execute one control (14,)."""
-        command = as_controls("Bimanual controls", (COMMAND,), control, np.pi)
-        self._state = self._run(self._state, command[None, None])[0, 1]
+        """Execute one control, (14,) joints or (16,) poses."""
+        command = self._joints(self._state, np.asarray(control, np.float64)[None, None])
+        self._state = self._run(self._state, command)[0, 1]
         return self._state.copy()
 
     def execute(self, state: npt.ArrayLike, controls: npt.ArrayLike) -> Floats:
-        """(K, H, 14) controls, each executed from `state` -> (K, H + 1, S)."""
+        """(K, H, 14) joints or (K, H, 16) poses, each executed from `state` -> (K, H + 1, S)."""
         start = as_state("bimanual", self.state_size, state)
-        commands = as_controls("Bimanual controls", (None, None, COMMAND), controls, np.pi)
-        return self._run(start, commands)
+        return self._run(start, self._joints(start, np.asarray(controls, np.float64)))
+
+    def _joints(self, start: Floats, controls: Floats) -> Floats:
+        """(K, H, 14) commands; poses are followed from the last command."""
+        width = 2 * POSE if controls.shape[-1:] == (2 * POSE,) else COMMAND
+        given = as_controls("Bimanual controls", (None, None, width), controls, np.pi)
+        if width == COMMAND:
+            return given
+        followed = [to_joints(self, start[-COMMAND:], one)[0] for one in given]
+        return np.reshape(followed, (*given.shape[:-1], COMMAND))
 
     def _run(self, start: Floats, commands: Floats) -> Floats:
         K, H, _ = commands.shape

@@ -1,0 +1,67 @@
+"""The method of the bimanual study on gym-aloha's two tasks, with nothing of ours in the physics.
+
+Arms, objects, contacts and rewards are the environment's. Ours are the candidates, the evidence and
+where two cameras are; what is fitted, and the controls, are those of `djepa.studies.bimanual`.
+"""
+
+from dataclasses import replace
+
+from djepa.bank.bimanual import collect_bimanual
+from djepa.models.aloha import policy_hash, propose
+from djepa.rollout.bimanual import BimanualConfig
+from djepa.studies.bimanual import BIMANUAL, SPLITS
+from djepa.studies.design import Case, Place, Sizes, share_out, split_of
+from djepa.studies.measures.bimanual import LENGTHS
+from djepa.studies.stages import Say
+from djepa.studies.study import Study
+from djepa.worlds.aloha import RULES, TASKS
+
+
+def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
+    if role not in SPLITS:
+        return []
+    name, shares = split_of("aloha", role), share_out(getattr(sizes, role), tuple(TASKS))
+    return [
+        Case(task, BimanualConfig(name, task, many, place.seed, world="aloha", rule=RULES[0]))
+        for task, many in shares.items()
+    ]
+
+
+def _collect(study: Study, case: Case, say: Say) -> str:
+    assert isinstance(case.bank, BimanualConfig)
+    config = replace(case.bank, policy=policy_hash())
+    say(f"  {config.starts} starts: {case.folder}")
+    target = study.out / "banks" / case.folder
+    return collect_bimanual(target, config, study.place.engine, propose).hash
+
+
+assert BIMANUAL.source is not None
+ALOHA = replace(
+    BIMANUAL,
+    name="aloha",
+    title="Does it help somebody else's two arms?",
+    question=(
+        "gym-aloha has two ViperX arms and two tasks: **transfer cube**, in which one arm hands a "
+        "cube to the other, and **insertion**, in which a peg goes into a socket. Its physics, "
+        "objects and rewards are unchanged; success is its largest reward.",
+        "A linear policy reads the colours of the view from above and gives the **native chunk**. "
+        "Beside it stand 16 variants of a scripted demonstration, moved to where the same view "
+        "says that the arms should grasp, with the published offsets. All 17 are executed from one "
+        "restored state. The view from above and one at an angle differ a little between starts, "
+        "each in its own way, and only pictures show it.",
+        "Evidence, controls and methods are those of the bimanual study. Here the **scene** is "
+        "what the view at an angle says.",
+    ),
+    sizes={
+        "quick": Sizes(32, 16, 32, audit=16, updates=300),
+        "paper": Sizes(64, 32, 128, audit=60),
+        "large": Sizes(256, 128, 512, audit=256),
+    },
+    cases=_cases,
+    measures=(LENGTHS,),
+    pools=dict.fromkeys(TASKS, "one native chunk and 16 variants"),
+    task="aloha",  # the paper has no figures of it
+    paper={},
+    paper_names={},
+    source=replace(BIMANUAL.source, collect=_collect),
+)
