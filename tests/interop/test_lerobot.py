@@ -1,11 +1,13 @@
 """LeRobot's own diffusion policy, wrapped: small, untrained, real."""
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from interop_kit import Kit
 from scratch import needs
 from test_interop_page import block
 
@@ -111,6 +113,35 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
         policy.select_action(dict(BATCH))
     with pytest.raises(DjepaError, match="not trained"):
         policy.get_optim_params()
+
+
+@real
+def test_a_policy_is_trained_and_rolled_out_with_every_way_to_choose(
+    kit: Kit, tmp_path: Path
+) -> None:
+    from djepa.interop import lerobot_trial
+    from djepa.interop.lerobot_train import Training, demonstrations
+
+    small = {"episodes": 8, "steps": 3, "batch": 4, "width": 8}
+    policy = Training(tmp_path, **small).run()
+    info = json.loads((tmp_path / "episodes/meta/info.json").read_text())
+    assert (info["codebase_version"], info["total_episodes"]) == ("v3.0", 8)
+    for path, controls in demonstrations(4, 0):
+        assert path.shape == (26, 10)
+        assert controls.shape == (25, 2)
+    given = {"policy": policy, "planner": kit.folder, "samples": 10, "budget": 26, "together": 2}
+    file = tmp_path / "t.json"
+    trial = lerobot_trial.LeRobotTrial(**given, out=file, episodes=2).run()
+    assert trial.episodes == [0, 1]
+    assert set(trial.methods) == {method for _, method in trial.rows}
+    assert all(0 < row["controls"] <= 26 for row in trial.rows.values())
+    before = file.read_bytes()
+    lerobot_trial.LeRobotTrial(**given, out=file, episodes=2).run()
+    assert file.read_bytes() == before
+    from djepa.interop.lerobot import DJEPAConfig, DJEPAPolicy
+
+    about = {"base": str(policy), "how": "planner", "planner": str(kit.folder), "device": "cpu"}
+    assert DJEPAPolicy(DJEPAConfig(**about)).chooser.planner is not None
 
 
 @pytest.mark.skipif(not real.args[0], reason="it is installed")

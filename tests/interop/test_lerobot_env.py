@@ -5,6 +5,8 @@ import pytest
 import torch
 from scratch import needs
 
+from djepa.errors import DjepaError
+
 real = needs("lerobot")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -38,6 +40,34 @@ def test_lerobot_makes_it_and_runs_a_rollout() -> None:
     assert (ended | cut).all()
     assert set(info["final_info"]["is_success"].tolist()) <= {True, False}
     env.close()
+
+
+@real
+def test_poses_and_what_is_felt_are_told_where_asked_for() -> None:
+    from lerobot.envs.factory import make_env
+    from lerobot.envs.utils import env_to_policy_features, preprocess_observation
+
+    from djepa.interop.lerobot_env import DJEPAEnv
+
+    config = DJEPAEnv(size=48, episode_length=6, poses=True)
+    told = env_to_policy_features(config)["observation.environment_state"]
+    assert told.shape == (10,)
+    env = make_env(config, n_envs=2)["djepa"][0]
+    seen, _ = env.reset(seed=[3, 4])
+    batch = preprocess_observation(seen)
+    worlds = [one.unwrapped._env for one in env.envs]
+    for i, world in enumerate(worlds):
+        state, goal = world.world.snapshot(), world._goal
+        found = batch["observation.environment_state"][i].numpy()
+        assert np.allclose(found[:2], state[2:4] / 256 - 1, atol=1e-6)
+        assert np.allclose(np.arctan2(found[3], found[2]), np.angle(np.exp(1j * state[4])))
+        assert np.allclose(found[4:8], goal[:4] / 256 - 1, atol=1e-6)
+        felt = batch["observation.robot_state"]
+        assert np.allclose(felt["now"][i], state[[0, 1, 5, 6]])
+        assert np.allclose(felt["goal"][i], goal[[0, 1, 5, 6]])
+    env.close()
+    with pytest.raises(DjepaError, match="poses are those of push"):
+        make_env(DJEPAEnv(world="granular", size=48, poses=True), n_envs=1)
 
 
 @real

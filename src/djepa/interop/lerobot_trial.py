@@ -85,7 +85,7 @@ class LeRobotTrial:
         if method != PLAIN:
             policy = choosing(policy, self._chooser(method, planner, seeds[0]))
         torch.manual_seed(seeds[0])
-        config = DJEPAEnv(episode_length=self.budget, poses=True)
+        config = DJEPAEnv(episode_length=self.budget, poses=True, size=_image(planner))
         env = make_env(config, n_envs=len(seeds))["djepa"][0]
         found = rollout(env, policy, _same, _same, *processors, seeds=[FROM + n for n in seeds])
         env.close()
@@ -102,6 +102,11 @@ class LeRobotTrial:
             return Chooser("planner", self.samples, planner=scorer, seed=seed)
         how = {FIRST: "first", RANDOM: "random", CONSENSUS: "consensus"}[method]
         return Chooser(how, self.samples, seed=seed)  # type: ignore[arg-type]
+
+
+def _image(planner: Planner) -> int:
+    """Pixels of its models' frames."""
+    return int(next(iter(planner.geometries.values())).image)
 
 
 def _same(batch: Any) -> Any:
