@@ -92,14 +92,15 @@ def test_end_effector_commands_are_followed_as_joints_are() -> None:
 
 def test_the_arm_is_where_the_published_frames_say() -> None:
     """Modified Denavit-Hartenberg, multiplied out for the left arm, whose base is turned."""
-    from djepa.worlds.bimanual.arm import ALPHA, OFFSET, TOOL, A, D
+    from djepa.worlds.arms.kinematics import ALPHA, ZERO, A, D
+    from djepa.worlds.bimanual.arm import TOOL
     from djepa.worlds.bimanual.scene import MOUNTS
 
     world = BimanualWorld()
     joints = np.array([0.4, 1.1, -0.9, 0.5, 0.6, -0.7])
     frame = np.eye(4)
-    for i, angle in enumerate(joints + np.deg2rad(OFFSET)):
-        c, s, a = np.cos(angle), np.sin(angle), np.deg2rad(ALPHA[i])
+    for i, angle in enumerate(joints + ZERO):
+        c, s, a = np.cos(angle), np.sin(angle), ALPHA[i]
         frame = frame @ np.array(
             [
                 [c, -s, 0, A[i]],

@@ -16,7 +16,7 @@ from djepa.pools.bimanual import Proposer, targets_of
 from djepa.rollout.bimanual import Arrays
 from djepa.threads import one_thread
 from djepa.worlds.aloha import AlohaWorld
-from djepa.worlds.bimanual.arm import JOINTS
+from djepa.worlds.arms.kinematics import JOINTS
 from djepa.worlds.bimanual.ik import POSE, to_joints, tool_poses
 from djepa.worlds.bimanual.world import COMMAND, BimanualWorld
 from djepa.worlds.protocol import Floats

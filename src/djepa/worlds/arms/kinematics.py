@@ -28,6 +28,14 @@ TOOL = 0.1358  # m from the flange to the middle between the finger tips
 OPENING = 0.07  # m between the fingers at most
 
 
+def mounting(i: int) -> tuple[Floats, Floats]:
+    """Place (3,) and quaternion (4,) of link i + 1 on the link before it, at joint angle 0."""
+    half, turn = ALPHA[i] / 2, ZERO[i] / 2
+    cx, sx, cz, sz = np.cos(half), np.sin(half), np.cos(turn), np.sin(turn)
+    place = np.array([A[i], -np.sin(ALPHA[i]) * D[i], np.cos(ALPHA[i]) * D[i]])
+    return place, np.array([cx * cz, sx * cz, -sx * sz, cx * sz])
+
+
 def link_frames(joints: npt.ArrayLike, zero: Floats = ZERO) -> Floats:
     """(..., 6) joint angles -> (..., 6, 4, 4): the frame of each link in the frame of the base."""
     theta = np.asarray(joints, np.float64) + zero

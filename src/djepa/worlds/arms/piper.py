@@ -14,17 +14,7 @@ from typing import Any
 import numpy as np
 
 from djepa.errors import DjepaError, MissingExtraError
-from djepa.worlds.arms.kinematics import (
-    ALPHA,
-    HIGH,
-    JOINTS,
-    LOW,
-    OPENING,
-    TOOL,
-    ZERO,
-    A,
-    D,
-)
+from djepa.worlds.arms.kinematics import HIGH, JOINTS, LOW, OPENING, TOOL, A, D, mounting
 from djepa.worlds.protocol import Floats
 
 # A servo's stiffness (Nm/rad), its damping (Nms/rad) and its largest torque (Nm), a joint each.
@@ -118,11 +108,9 @@ def load_mujoco(what: str = "An arm") -> Any:
 
 
 def _frame(i: int) -> str:
-    """Where link i + 1 sits on the link before it, at joint angle 0, by the DH table."""
-    half, turn = ALPHA[i] / 2, ZERO[i] / 2
-    cx, sx, cz, sz = np.cos(half), np.sin(half), np.cos(turn), np.sin(turn)
-    position = (A[i], -np.sin(ALPHA[i]) * D[i], np.cos(ALPHA[i]) * D[i])
-    return f"pos='{_row(position)}' quat='{_row((cx * cz, sx * cz, -sx * sz, cx * sz))}'"
+    """Where link i + 1 sits on the link before it."""
+    position, turn = (_row(tuple(x)) for x in mounting(i))
+    return f"pos='{position}' quat='{turn}'"
 
 
 def _joint(p: str, i: int) -> str:

@@ -1,28 +1,22 @@
 """A PiPER-class arm as MuJoCo XML: published joint frames and limits, own capsules and boxes.
 
-Frames follow the vendor's modified Denavit-Hartenberg table (a and d in m, alpha and offset in
-degrees); masses and gains are ours. The gripper has two fingers, each with a slide joint.
+Frames and limits are those of `djepa.worlds.arms.kinematics`; masses, gains and shapes are chosen
+for two arms that work together. The gripper has two fingers, each with a slide joint.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from djepa.worlds.protocol import Floats
+from djepa.worlds.arms.kinematics import HIGH, JOINTS, LOW, A, D, mounting
 
-A = (0.0, 0.0, 0.28503, -0.02198, 0.0, 0.0)
-ALPHA = (0.0, -90.0, 0.0, 90.0, -90.0, 90.0)
-D = (0.123, 0.0, 0.0, 0.25075, 0.0, 0.091)
-OFFSET = (0.0, -174.22, -100.78, 0.0, 0.0, 0.0)
-LIMITS = ((-150, 150), (0, 180), (-170, 0), (-100, 100), (-70, 70), (-120, 120))  # degrees
 GAINS = ((600, 40), (600, 40), (600, 40), (200, 12), (150, 8), (100, 5))  # kp, kv
 MASSES = (0.7, 1.1, 0.5, 0.4, 0.4, 0.3)  # kg
 RADII = (0.045, 0.035, 0.03, 0.03, 0.028, 0.03)  # m
 TOOL = 0.145  # m from the flange to the point between the finger tips
 FINGER = 0.035  # m, travel of a finger: the gripper opens to 7 cm
 GRIP = (900, 25, 25)  # kp, kv, most force in N
-JOINTS = 6
-PARTS = ("1", "2", "3", "4", "5", "6")
+LIMITS = np.rint(np.rad2deg([LOW, HIGH]).T).astype(int)  # degrees
 
 
 @dataclass(frozen=True)
@@ -35,31 +29,16 @@ class Mount:
     colour: str = "0.82 0.83 0.85 1"
 
 
-def quaternion(degrees_x: float, degrees_z: float) -> Floats:
-    """(4,) of a turn about x, then about the new z."""
-    x, z = np.deg2rad([degrees_x, degrees_z]) / 2
-    return np.array(
-        [
-            np.cos(x) * np.cos(z),
-            np.sin(x) * np.cos(z),
-            -np.sin(x) * np.sin(z),
-            np.cos(x) * np.sin(z),
-        ]
-    )
-
-
 def arm_xml(mount: Mount) -> str:
     """The bodies of one arm; joints are NAME1 to NAME6, fingers NAMEa and NAMEb."""
     name = mount.name
     turn = np.deg2rad(mount.turn) / 2
     inner, close = "", ""
     for i in range(JOINTS):
-        alpha = np.deg2rad(ALPHA[i])
-        place = (A[i], -np.sin(alpha) * D[i], np.cos(alpha) * D[i])
+        place, turned = mounting(i)
         low, high = LIMITS[i]
         inner += f"""
-<body name="{name}{i + 1}" pos="{_text(place)}" quat="{_text(quaternion(ALPHA[i], OFFSET[i]))}"
- gravcomp="1">
+<body name="{name}{i + 1}" pos="{_text(place)}" quat="{_text(turned)}" gravcomp="1">
  <joint name="{name}{i + 1}" axis="0 0 1" range="{low} {high}" armature="0.05" damping="1"/>
  {_link(i, mount.colour)}"""
         close += "</body>"

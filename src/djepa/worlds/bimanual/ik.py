@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from djepa.worlds.bimanual.arm import JOINTS
+from djepa.worlds.arms.kinematics import JOINTS
 from djepa.worlds.bimanual.scene import to_drives
 from djepa.worlds.protocol import Floats
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from djepa.errors import check_name
-from djepa.worlds.bimanual.arm import FINGER, JOINTS, Mount, actuators_xml, arm_xml
+from djepa.worlds.arms.kinematics import JOINTS
+from djepa.worlds.bimanual.arm import FINGER, Mount, actuators_xml, arm_xml
 from djepa.worlds.protocol import Floats
 
 TABLE = 0.74

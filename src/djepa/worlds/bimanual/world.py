@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from djepa.errors import DjepaError, MissingExtraError, check_name
-from djepa.worlds.bimanual.arm import FINGER, JOINTS, LIMITS
+from djepa.errors import DjepaError, check_name
+from djepa.worlds.arms.kinematics import HIGH, JOINTS, LOW
+from djepa.worlds.arms.piper import load_mujoco
+from djepa.worlds.bimanual.arm import FINGER
 from djepa.worlds.bimanual.ik import POSE, Chain, to_joints
 from djepa.worlds.bimanual.rules import RULES, goal_state, task_cost
 from djepa.worlds.bimanual.scene import ARMS, TASKS, draw_places, scene_xml, to_drives
@@ -27,17 +29,12 @@ from djepa.worlds.protocol import Bools, Floats, Frames
 COMMAND, CAMERA = 14, 6  # numbers of a control, of the camera's shift and turn
 SUBSTEPS = 50  # integrations of a control: 0.2 s
 MAX_SPEED = 1e3
-LIMITS_OF_COMMANDS = np.deg2rad(np.array(LIMITS, float).T) + np.array([[0.01], [-0.01]])
 
 
 @lru_cache(maxsize=len(TASKS))
 def load_model(task: str) -> tuple[Any, Any]:
     """MuJoCo and the model of a task."""
-    try:
-        import mujoco
-        import mujoco.rollout
-    except ImportError as error:
-        raise MissingExtraError("The bimanual world", "arms") from error
+    mujoco = load_mujoco("The bimanual world")
     return mujoco, mujoco.MjModel.from_xml_string(scene_xml(task))
 
 
@@ -154,7 +151,7 @@ class BimanualWorld:
     def chain(self) -> Chain:
         """What inverse kinematics needs to know of both arms."""
         sites = [int(self._model.site(f"{arm}tool").id) for arm in ARMS]
-        return Chain(self._engine, self._model, sites, *LIMITS_OF_COMMANDS)
+        return Chain(self._engine, self._model, sites, LOW + 0.01, HIGH - 0.01)
 
     def place(self, states: Floats, name: str) -> Floats:
         """(..., 7) position and quaternion of an item, or (..., 1) of the drawer's slide."""
