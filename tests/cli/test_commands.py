@@ -28,6 +28,25 @@ def test_every_command_explains_itself(command: str) -> None:
     done = djepa(command, "--help")
     assert done.returncode == 0
     assert len(done.stdout.splitlines()) > 5
+    assert "(default: )" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("collect", "pusht-confirmation (256 drawn, 63 retained by TD-JEPA's cost)"),
+        ("audit", "of starts no geometry was trained on; any model's arrays in an .npz"),
+        ("bench", "predict, fit, decide and audit, such as 1000 10000 100000"),
+    ],
+)
+def test_help_flows_whatever_the_width(
+    command: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines end where the terminal does, not where those of the source do."""
+    for width in (70, 120, 400):
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = [line.strip("│ ") for line in djepa(command, "--help").stdout.splitlines()]
+        assert sentence in " ".join(lines)
 
 
 def test_version() -> None:

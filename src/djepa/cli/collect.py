@@ -27,8 +27,7 @@ class Population:
     """Seed of everything drawn."""
     shape: str = ""
     """Variant of the world. push: T (the default), L, Z, +, I, small-T, square; reacher: arm,
-    arm-fast; granular: grains-100, grains-200,
-    piles-200."""
+    arm-fast; granular: grains-100, grains-200, piles-200; arm: push, stack."""
     behaviour: str = "mixed"
     """What drives the references: one of the world's behaviours (push: push, weak), or mixed."""
     rule: str = ""
@@ -84,7 +83,7 @@ class Collect:
     """Restore starts, execute every candidate, write a bank. Run again to resume."""
 
     world: Annotated[str, Positional, arg(metavar="WORLD")] = "push"
-    """The world: push, reacher, granular, cube, or your own as package.module:TASK."""
+    """The world: push, reacher, granular, cube, arm, or your own as package.module:TASK."""
     out: Path = Path("runs/push")
     """Folder of the bank. An unfinished one is continued, any other is refused."""
     profile: str = ""

@@ -3,14 +3,15 @@
 import difflib
 import sys
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass, replace
-from functools import reduce
+from dataclasses import MISSING, fields, is_dataclass, replace
+from functools import cache, reduce
 from operator import or_
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from tyro.conf import OmitArgPrefixes, subcommand
+from docstring_parser import parse_from_object
+from tyro.conf import OmitArgPrefixes, arg, subcommand
 
 from djepa.artefacts.store import locate
 from djepa.cli.audit import Audit
@@ -99,6 +100,8 @@ def _run(given: list[str]) -> int:
         print(f"djepa {__version__}")
         return 0
     _suggest(given)
+    for kind in COMMANDS.values():
+        _plain_help(kind)
     command = tyro.cli(
         Command,
         prog="djepa",
@@ -120,6 +123,23 @@ def _run(given: list[str]) -> int:
         errors.print(f"interrupted{f': {kept}' if kept else ''}")
         return 130
     return 1
+
+
+@cache
+def _plain_help(kind: Any) -> None:
+    """The help of each field in one paragraph, without a default that is empty.
+
+    tyro would keep the line breaks of the source.
+    """
+    for base in filter(is_dataclass, kind.__mro__):
+        empty = {f.name for f in fields(base) if f.default in (None, "", (), MISSING)}
+        for of in base.__annotations__.values():
+            if isinstance(of, type) and is_dataclass(of):
+                _plain_help(of)
+        for field in parse_from_object(base).params:
+            name, text = field.arg_name, " ".join((field.description or "").split())
+            given = arg(help=text, help_behavior_hint="" if name in empty else None)
+            base.__annotations__[name] = Annotated[base.__annotations__[name], given]
 
 
 def _located(command: Any) -> Any:

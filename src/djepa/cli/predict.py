@@ -28,7 +28,8 @@ class Predict:
     """Store costs alone."""
     look: str = "plain"
     """What the frames look like; push: plain, clean, blur, salt-pepper, dark, block-colour,
-    marker-colour, pusher-colour; granular: plain, turned-90, turned-180, turned-270."""
+    marker-colour, pusher-colour; granular: plain, turned-90, turned-180, turned-270; arm:
+    plain, top."""
     device: str = "cpu"
     """cpu or cuda."""
     execution: Workers = HERE

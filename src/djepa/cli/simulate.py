@@ -15,7 +15,7 @@ class Simulate:
     """Play episodes of exploring behaviour into a folder. Run again to go on."""
 
     world: Annotated[str, Positional, arg(metavar="WORLD")] = "push"
-    """The world: push, reacher, granular, cube, or your own as package.module:TASK."""
+    """The world: push, reacher, granular, cube, arm, or your own as package.module:TASK."""
     out: Path = Path("runs/episodes")
     """Folder for the shards."""
     episodes: int = 100_000
