@@ -5,13 +5,15 @@ drives H controls: the reference. Where the cube is then is the goal. Other segm
 same state in the same way, that move the cube too, are decoys.
 """
 
+from functools import partial
+
 import numpy as np
 
-from djepa.worlds.behaviours import Controls, drive
+from djepa.worlds.behaviours import Controls
 from djepa.worlds.cube import CUBE, CubeWorld
 from djepa.worlds.cube_behaviours import get_behaviour
 from djepa.worlds.protocol import Floats
-from djepa.worlds.starts import CONTEXT_STRIDE, DECOY_TRIES, HISTORY, Start
+from djepa.worlds.starts import CONTEXT_STRIDE, HISTORY, Start, drive_from, with_decoys
 
 DROPS = ("solved", "lost", "replay", "decoy")  # why a drawn start may not be kept
 LONGEST = 60  # controls before a start: time for the hand to reach the cube and take it
@@ -26,23 +28,19 @@ def draw_start(
     Returns the reason instead if the draw is not to be kept.
     """
     before = int(rng.integers(HISTORY, LONGEST + 1))
-    states, controls = _segment(world, initial_state(world, rng), behaviour, rng, before)
+    fresh = partial(get_behaviour, behaviour, world, rng)
+    states, controls = drive_from(world, initial_state(world, rng), fresh, before)
     state = states[-1]
-    path, reference = _segment(world, state, behaviour, rng, horizon)
+    path, reference = drive_from(world, state, fresh, horizon)
     reason = _fault(world, state, path)
     if reason is not None:
         return reason
-    found = [reference]
-    for _ in range(DECOY_TRIES):
-        if len(found) == centres:
-            break
-        other, segment = _segment(world, state, behaviour, rng, horizon)
-        if _fault(world, state, other) is None:
-            found.append(segment)
-    if len(found) < centres:
+    again = partial(drive_from, world, state, fresh, horizon)
+    found = with_decoys(reference, centres, again, lambda path: _fault(world, state, path))
+    if found is None:
         return "decoy"
     context = states[-1 - HISTORY :: CONTEXT_STRIDE]
-    return Start(state, path[-1], context, controls[-HISTORY:]), np.stack(found)
+    return Start(state, path[-1], context, controls[-HISTORY:]), found
 
 
 def initial_state(world: CubeWorld, rng: np.random.Generator) -> Floats:
@@ -57,11 +55,3 @@ def _fault(world: CubeWorld, state: Floats, path: Floats) -> str | None:
     low, high = TABLE
     places = path[:, CUBE]
     return None if ((places >= low) & (places <= high)).all() else "lost"
-
-
-def _segment(
-    world: CubeWorld, state: Floats, behaviour: str, rng: np.random.Generator, controls: int
-) -> tuple[Floats, Controls]:
-    """A fresh behaviour drives from the state: states (H + 1, 73) and controls (H, 5)."""
-    world.restore(state)
-    return drive(world, get_behaviour(behaviour, world, rng), controls)  # type: ignore[arg-type]

@@ -5,13 +5,15 @@ behaviour drives H controls: the reference. Where it ends is the goal, of which 
 are judged. Other segments driven from the same state in the same way are decoys.
 """
 
+from functools import partial
+
 import numpy as np
 
-from djepa.worlds.behaviours import Controls, drive
+from djepa.worlds.behaviours import Controls
 from djepa.worlds.protocol import Floats
 from djepa.worlds.reacher import WRIST_STOP, ReacherWorld
 from djepa.worlds.reacher_behaviours import get_behaviour
-from djepa.worlds.starts import CONTEXT_STRIDE, DECOY_TRIES, HISTORY, Start
+from djepa.worlds.starts import CONTEXT_STRIDE, HISTORY, Start, drive_from, with_decoys
 
 DROPS = ("solved", "replay", "decoy")  # why a drawn start may not be kept
 
@@ -24,34 +26,21 @@ def draw_start(
     Returns the reason instead if the draw is not to be kept.
     """
     before = int(rng.integers(HISTORY, 51))
-    states, controls = _segment(world, initial_state(world, rng), behaviour, rng, before)
+    fresh = partial(get_behaviour, behaviour, world, rng)
+    states, controls = drive_from(world, initial_state(world, rng), fresh, before)
     state = states[-1]
-    path, reference = _segment(world, state, behaviour, rng, horizon)
+    path, reference = drive_from(world, state, fresh, horizon)
     if world.judge(path[-1], state)[0]:
         return "solved"
-    found = [reference]
-    for _ in range(DECOY_TRIES):
-        if len(found) == centres:
-            break
-        other, segment = _segment(world, state, behaviour, rng, horizon)
-        if not world.judge(other[-1], state)[0]:
-            found.append(segment)
-    if len(found) < centres:
+    again = partial(drive_from, world, state, fresh, horizon)
+    found = with_decoys(reference, centres, again, lambda path: world.judge(path[-1], state)[0])
+    if found is None:
         return "decoy"
     context = states[-1 - HISTORY :: CONTEXT_STRIDE]
-    return Start(state, path[-1], context, controls[-HISTORY:]), np.stack(found)
+    return Start(state, path[-1], context, controls[-HISTORY:]), found
 
 
 def initial_state(world: ReacherWorld, rng: np.random.Generator) -> Floats:
     """(4,) the arm at rest in any configuration, drawn as dm_control draws it."""
     angles = rng.uniform(-1.0, 1.0, 2) * [np.pi, WRIST_STOP]
     return np.concatenate([angles, np.zeros(2)])
-
-
-def _segment(
-    world: ReacherWorld, state: Floats, behaviour: str, rng: np.random.Generator, controls: int
-) -> tuple[Floats, Controls]:
-    """A fresh behaviour drives from the state: states (H + 1, 4) and controls (H, 2)."""
-    world.restore(state)
-    acting = get_behaviour(behaviour, world, rng)
-    return drive(world, acting, controls)  # type: ignore[arg-type]

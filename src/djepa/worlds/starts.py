@@ -6,12 +6,15 @@ from the same state in the same way are decoys: nothing but the goal tells them 
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from djepa.worlds.behaviours import Controls, drive, get_behaviour
+from djepa.worlds.behaviours import Behaviour, Controls, drive, get_behaviour
 from djepa.worlds.protocol import Floats, World
 from djepa.worlds.push import CANVAS, PUSHER_RADIUS, PushWorld
 from djepa.worlds.rules import ANGLE_TOLERANCE, POSITION_TOLERANCE, angle_error
@@ -50,45 +53,51 @@ def draw_start(
     world.restore(initial_state(world, rng))
     before = int(rng.integers(HISTORY, 51))
     states, controls = drive(world, get_behaviour(behaviour, world, rng), before)
-    state = states[-1]
-    reference, path = _segment(world, state, behaviour, rng, horizon)
+    state, fresh = states[-1], partial(get_behaviour, behaviour, world, rng)
+    path, reference = drive_from(world, state, fresh, horizon)
     reason = _fault(world, path)
     if reason is not None:
         return reason
     goal = path[-1]
     if world.judge(goal, state)[0]:
         return "solved"
+    again = partial(drive_from, world, state, fresh, horizon)
+    found = with_decoys(reference, centres, again, lambda path: _fault(world, path))
+    if found is None:
+        return "decoy"
+    context = states[-1 - HISTORY :: CONTEXT_STRIDE]
+    return Start(state, goal, context, controls[-HISTORY:]), found
+
+
+def drive_from(
+    world: Any, state: Floats, fresh: Callable[[], Behaviour], controls: int
+) -> tuple[Floats, Controls]:
+    """A fresh behaviour drives from the restored state: states (H + 1, S), controls (H, A)."""
+    world.restore(state)
+    return drive(world, fresh(), controls)
+
+
+def with_decoys(
+    reference: Controls,
+    centres: int,
+    again: Callable[[], tuple[Floats, Controls]],
+    fault: Callable[[Floats], object],
+) -> Controls | None:
+    """(C, H, A): the reference, and other segments whose paths have no fault; None if too few."""
     found = [reference]
     for _ in range(DECOY_TRIES):
         if len(found) == centres:
             break
-        segment, path = _segment(world, state, behaviour, rng, horizon)
-        if _fault(world, path) is None:
+        path, segment = again()
+        if not fault(path):
             found.append(segment)
-    if len(found) < centres:
-        return "decoy"
-    start = Start(
-        state=state,
-        goal=goal,
-        context=states[-1 - HISTORY :: CONTEXT_STRIDE],
-        history=controls[-HISTORY:],
-    )
-    return start, np.stack(found)
+    return np.stack(found) if len(found) == centres else None
 
 
 def replays(world: World, start: Start, reference: npt.ArrayLike) -> bool:
     """Whether the reference as stored (H, A), executed from the restored state, gets there."""
     final = world.execute(start.state, np.asarray(reference)[None])[0, -1]
     return bool(world.judge(start.goal, final)[0])
-
-
-def _segment(
-    world: PushWorld, state: Floats, behaviour: str, rng: np.random.Generator, horizon: int
-) -> tuple[Controls, Floats]:
-    """A fresh behaviour drives from the restored state: controls (H, 2) and states (H + 1, 10)."""
-    world.restore(state)
-    states, controls = drive(world, get_behaviour(behaviour, world, rng), horizon)
-    return controls, states
 
 
 def _fault(world: PushWorld, path: Floats) -> str | None:
