@@ -10,9 +10,9 @@ from djepa.errors import DjepaError
 from djepa.models.lewm import LeWM
 from djepa.models.predict import encode_states
 from djepa.report import futures
-from djepa.report.belief import believe, named, telling
 from djepa.report.canvas import BORDER, FAILURE, MARGIN, PAPER, SUCCESS, Canvas, font, save_sheet
 from djepa.report.futures import ROW, STEP, TITLE, TOP, WORDS, futures_sheet
+from djepa.report.predicted import named, predict_pool, worth_seeing
 from djepa.report.view import OUTER, SIZE, executed_states, view_of
 from djepa.worlds.push import CANVAS
 from tiny import TINY
@@ -87,29 +87,29 @@ def hidden(bank, row, positions):
     return SimpleNamespace(**{name: getattr(bank, name) for name in names}, outcomes=outcomes)
 
 
-def tiles(sheet, row=0, believed=True, panel=0, wide=WORDS + B * STEP - (STEP - OUTER)):
+def tiles(sheet, row=0, predicted=True, panel=0, wide=WORDS + B * STEP - (STEP - OUTER)):
     """(B, SIZE, SIZE, 3) frames of a strip as they stand on the page."""
     left = MARGIN + panel * (wide + MARGIN) + WORDS + BORDER
-    top = TOP + TITLE + row * ROW + 40 + BORDER + (0 if believed else OUTER + 42)
+    top = TOP + TITLE + row * ROW + 40 + BORDER + (0 if predicted else OUTER + 42)
     page = np.asarray(sheet)
     xs = [left + b * STEP for b in range(B)]
     return np.stack([page[top : top + SIZE, x : x + SIZE] for x in xs])
 
 
 @pytest.mark.parametrize("start", [0, 7])
-def test_a_perfect_prediction_is_believed_as_executed(small_bank, start):
-    belief = believe(small_bank, start, "x", Foreseeing(small_bank, start))
+def test_a_perfect_prediction_is_shown_as_executed(small_bank, start):
+    predicted = predict_pool(small_bank, start, "x", Foreseeing(small_bank, start))
     for k in range(K):
-        assert belief.nearest(k).tolist() == [k * B + b for b in range(B)]
-        assert belief.own(k).tolist() == belief.nearest(k).tolist()
-    assert (belief.drift == 0).all()
-    assert np.allclose(belief.cost, belief.realised_cost)
+        assert predicted.nearest(k).tolist() == [k * B + b for b in range(B)]
+        assert predicted.own(k).tolist() == predicted.nearest(k).tolist()
+    assert (predicted.drift == 0).all()
+    assert np.allclose(predicted.cost, predicted.realised_cost)
 
 
 def test_a_prediction_of_another_candidate_shows_that_one(small_bank):
-    belief = believe(small_bank, 2, "x", Foreseeing(small_bank, 2, late=1))
-    ids, latents = small_bank.decisions.candidate_ids[2], belief.realised.flatten(0, 1)
-    found = np.stack([belief.nearest(k) for k in range(K)])
+    predicted = predict_pool(small_bank, 2, "x", Foreseeing(small_bank, 2, late=1))
+    ids, latents = small_bank.decisions.candidate_ids[2], predicted.realised.flatten(0, 1)
+    found = np.stack([predicted.nearest(k) for k in range(K)])
     claimed = (np.arange(K)[:, None] + 1) % K * B + np.arange(B)
     assert torch.equal(latents[found], latents[claimed])
     other = found != claimed  # shuffled candidates share blocks, and so whole frames
@@ -118,18 +118,18 @@ def test_a_prediction_of_another_candidate_shows_that_one(small_bank):
     assert (own | (ids[found // B] <= ids[claimed // B]))[other].all()
     z = latents.double()
     spread = (z - z.mean(0)).norm(dim=-1).square().mean().sqrt()
-    gap = (belief.realised[4, 2] - belief.realised[3, 2]).double().norm()
-    assert belief.drift[3, 2] == pytest.approx((gap / spread).item(), rel=1e-4)
+    gap = (predicted.realised[4, 2] - predicted.realised[3, 2]).double().norm()
+    assert predicted.drift[3, 2] == pytest.approx((gap / spread).item(), rel=1e-4)
 
 
 def test_ties_go_to_its_own_frame_and_then_to_the_smaller_id(small_bank):
     bank = hidden(small_bank, 1, [9])
-    belief = believe(bank, 1, "x", Blind(small_bank, 1))
+    predicted = predict_pool(bank, 1, "x", Blind(small_bank, 1))
     first = int(bank.decisions.candidate_ids[1].argmin())
-    assert belief.nearest(8).tolist() == [8 * B + b for b in range(B)]
-    assert belief.nearest(9).tolist() == [first * B] * B
-    assert belief.ranking[0] == first
-    assert (belief.drift == 0).all()  # all latents alike: no spread, and no error
+    assert predicted.nearest(8).tolist() == [8 * B + b for b in range(B)]
+    assert predicted.nearest(9).tolist() == [first * B] * B
+    assert predicted.ranking[0] == first
+    assert (predicted.drift == 0).all()  # all latents alike: no spread, and no error
 
 
 def test_the_strips_hold_the_frames_they_claim(small_bank):
@@ -137,9 +137,9 @@ def test_the_strips_hold_the_frames_they_claim(small_bank):
     sheet = futures_sheet(small_bank, 3, late, candidates=[5, 9])
     for row in range(2):
         right, wrong = tiles(sheet, row), tiles(sheet, row, panel=1)
-        executed = tiles(sheet, row, believed=False)
+        executed = tiles(sheet, row, predicted=False)
         assert np.array_equal(right, executed)
-        assert np.array_equal(executed, tiles(sheet, row, believed=False, panel=1))
+        assert np.array_equal(executed, tiles(sheet, row, predicted=False, panel=1))
         assert not np.array_equal(wrong, executed)
 
 
@@ -161,17 +161,17 @@ def test_the_view_holds_everything_and_keeps_the_scale(small_bank):
 
 @pytest.mark.parametrize("start", [0, 5, 8])
 def test_the_telling_candidates(small_bank, model, start):
-    belief = believe(small_bank, start, "x", model)
-    rows, seen = telling(small_bank, start, belief), small_bank.outcomes
+    predicted = predict_pool(small_bank, start, "x", model)
+    rows, seen = worth_seeing(small_bank, start, predicted), small_bank.outcomes
     order, won = list(rows), seen.success[start]
-    ranks = [belief.ranking.tolist().index(k) for k in order]
+    ranks = [predicted.ranking.tolist().index(k) for k in order]
     assert len(rows) == 4
     assert ranks == sorted(ranks)
     assert ranks[0] == 0
     assert rows[order[0]].startswith("native choice")
     best = int(seen.cost[start].argmin())
     assert "best executed" in rows[best]
-    short = belief.ranking[:8]
+    short = predicted.ranking[:8]
     if (won[short] != won[order[0]]).any():
         assert any(won[k] != won[order[0]] for k in order if k in short)
 
@@ -181,8 +181,8 @@ def test_a_native_choice_that_is_best_says_both(small_bank):
         def native_cost(self, futures, goal):
             return torch.from_numpy(small_bank.outcomes.cost[6]).float()[None]
 
-    belief = believe(small_bank, 6, "x", Oracle(small_bank, 6))
-    rows = telling(small_bank, 6, belief)
+    predicted = predict_pool(small_bank, 6, "x", Oracle(small_bank, 6))
+    rows = worth_seeing(small_bank, 6, predicted)
     assert next(iter(rows.values())) == "native choice and best executed"
     assert list(rows.values()).count("best executed") == 0
 
@@ -194,8 +194,8 @@ def test_the_page_and_its_file(small_bank, model, tmp_path):
     assert (
         sheet.tobytes() == futures_sheet(small_bank, 2, [("one", model), ("two", model)]).tobytes()
     )
-    belief = believe(small_bank, 2, "x", model)
-    for i, k in enumerate(telling(small_bank, 2, belief)):
+    predicted = predict_pool(small_bank, 2, "x", model)
+    for i, k in enumerate(worth_seeing(small_bank, 2, predicted)):
         edge = sheet.getpixel((MARGIN + WORDS + 1, TOP + TITLE + i * ROW + 40 + OUTER + 42 + 60))
         assert edge == (SUCCESS if small_bank.outcomes.success[2, k] else FAILURE).colour
     save_sheet(tmp_path / "new" / "folder" / "x.png", sheet)
@@ -222,16 +222,16 @@ def test_words_fit_their_places(small_bank, model, monkeypatch):
 
 def test_what_was_not_executed_is_left_blank(small_bank, model):
     ids = small_bank.decisions.candidate_ids[3]
-    native = int(believe(small_bank, 3, "x", model).ranking[0])
+    native = int(predict_pool(small_bank, 3, "x", model).ranking[0])
     bank = hidden(small_bank, 3, [native])
-    belief = believe(bank, 3, "x", model)
-    assert int(belief.ranking[0]) == native  # predictions need no outcome
-    assert len(belief.executed) == (K - 1) * B
-    assert not set(belief.nearest(native).tolist()) & set(range(native * B, native * B + B))
-    assert np.isfinite(belief.drift).all()
-    assert next(iter(telling(bank, 3, belief))) == native
+    predicted = predict_pool(bank, 3, "x", model)
+    assert int(predicted.ranking[0]) == native  # predictions need no outcome
+    assert len(predicted.executed) == (K - 1) * B
+    assert not set(predicted.nearest(native).tolist()) & set(range(native * B, native * B + B))
+    assert np.isfinite(predicted.drift).all()
+    assert next(iter(worth_seeing(bank, 3, predicted))) == native
     sheet = futures_sheet(bank, 3, [("lewm", model)], [int(ids[native])])
-    assert (tiles(sheet, believed=False) == PAPER).all()
+    assert (tiles(sheet, predicted=False) == PAPER).all()
     assert not (tiles(sheet) == PAPER).all()
 
 

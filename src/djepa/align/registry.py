@@ -263,7 +263,7 @@ _LISTED = (
     _ours(
         "log costs",
         "likelihood mixture, without density",
-        "Log costs weighed by the likelihood of the outcomes of fitting starts.",
+        "Log costs weighted by the likelihood of the outcomes of fitting starts.",
         "logs",
     ),
     _ours(
@@ -325,7 +325,7 @@ _LISTED = (
         for name, shown in GEOMETRIES.items()
     ),
     _control("icem", "iCEM", "Closed loop: CEM with coloured noise that carries its best along."),
-    _control("mppi", "MPPI", "Closed loop: the mean of candidates weighed by their log cost."),
+    _control("mppi", "MPPI", "Closed loop: the mean of candidates weighted by their log cost."),
     _ours(
         "aligned",
         "D-JEPA, aligned choice",
@@ -340,7 +340,7 @@ _LISTED = (
     _ours(
         "aligned-mppi",
         "D-JEPA, MPPI by log costs",
-        "Closed loop: candidates weighed by the likelihood mixture of log costs; their mean.",
+        "Closed loop: candidates weighted by the likelihood mixture of log costs; their mean.",
     ),
     Method("oracle", "best candidate", "A success wherever the pool holds one.", "bound"),
 )

@@ -1,4 +1,4 @@
-"""`djepa predict`: what geometries believe of a bank's candidates."""
+"""`djepa predict`: what geometries predict for a bank's candidates."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Evidence: what geometries believe of the candidates of one decision, as one token each.
+"""Evidence: what geometries predict for the candidates of one decision, as one token each.
 
     d_i^m = LN(ẑ_i^m - z_g^m)                 directions, within a geometry's own space   (§4.1)
     r_i^m = (rank(c_i^m) - 1) / (K - 1)       preference, free of scale                   (§4.1)

@@ -65,7 +65,7 @@ EVIDENCE = Kind(
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """What a geometry believes of every candidate of a bank."""
+    """What a geometry predicts for every candidate of a bank."""
 
     cost: npt.NDArray[np.float32]  # (N, K)
     goal: npt.NDArray[np.float16]  # (N, D)

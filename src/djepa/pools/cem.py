@@ -39,7 +39,7 @@ class Variant:
     carry: int = 0
     """So many of the best of a population are in the next one too."""
     temperature: float = 0.0
-    """If above 0, mean and deviation are refitted to all samples, each weighed by
+    """If above 0, mean and deviation are refitted to all samples, each weighted by
     exp(-(cost - least cost) / temperature)."""
     relative: bool = False
     """Costs compare candidates of one population only, so that none is remembered."""

@@ -1,4 +1,4 @@
-"""One start as geometries believe it will go, beside how it went.
+"""What geometries predict for one start, beside what execution showed.
 
 Legend: K candidates, B blocks of five controls, S state.
 """
@@ -12,14 +12,14 @@ from PIL import Image
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.models.protocol import STRIDE, Geometry
-from djepa.report.belief import Belief, believe, named, telling
 from djepa.report.canvas import GAP, INK, LINE, MARGIN, SOFT, Canvas, key_of_colours, mark_of
+from djepa.report.predicted import Predicted, named, predict_pool, worth_seeing
 from djepa.report.view import OUTER, View, executed_states, view_of
 
 STEP, WORDS = OUTER + GAP, 128  # px from frame to frame, px for words beside the strips
 TOP, TITLE, ROW = 386, 56, 352  # px of the page's head, of a panel's title, of a candidate
 HOW = (
-    "Believed: a prediction is a latent, not a frame. Shown is its nearest neighbour among the",
+    "Predicted: a prediction is a latent, not a frame. Shown is its nearest neighbour among the",
     "{frames} executed frames of this pool, by the same encoder; beneath it, whose frame that is.",
     "Drift: distance from predicted to executed latent, over the spread of the pool's latents.",
     "At 1.00, a full bar, the prediction is as wrong as always answering their mean.",
@@ -41,18 +41,18 @@ def futures_sheet(
     row, asked = bank.row(start_id), named(bank, start_id, candidates)
     if not geometries:
         raise DjepaError("Name at least one geometry.")
-    beliefs = [believe(bank, start_id, *geometry, device) for geometry in geometries]
-    panels = [(belief, asked or telling(bank, start_id, belief)) for belief in beliefs]
-    drawn = [belief.nearest(k) for belief, rows in panels for k in rows]
-    drawn += [belief.own(k) for belief, rows in panels for k in rows]
+    found = [predict_pool(bank, start_id, *geometry, device) for geometry in geometries]
+    panels = [(predicted, asked or worth_seeing(bank, start_id, predicted)) for predicted in found]
+    drawn = [predicted.nearest(k) for predicted, rows in panels for k in rows]
+    drawn += [predicted.own(k) for predicted, rows in panels for k in rows]
     view = view_of(bank, row, executed_states(bank, row, np.concatenate(drawn)))
     wide = WORDS + max(5, bank.outcomes.states.shape[2]) * STEP - GAP
     height = TOP + TITLE + max(len(rows) for _, rows in panels) * ROW + MARGIN // 2
     page = Canvas(len(panels) * (wide + MARGIN) + MARGIN, height)
     _head(page, view)
-    for i, (belief, rows) in enumerate(panels):
+    for i, (predicted, rows) in enumerate(panels):
         left = MARGIN + i * (wide + MARGIN)
-        _panel(page, left, left + wide, view, belief, rows)
+        _panel(page, left, left + wide, view, predicted, rows)
     return page.image
 
 
@@ -60,7 +60,7 @@ def _head(page: Canvas, view: View) -> None:
     """Title, the frames a decision sees, the goal, and how to read the rest."""
     bank, row, known = view.bank, view.row, view.bank.decisions
     top, room = MARGIN + 50, page.image.width - 2 * MARGIN
-    title = f"{bank.path.resolve().name} · start {known.start_ids[row]} · believed and executed"
+    title = f"{bank.path.resolve().name} · start {known.start_ids[row]} · predicted and executed"
     page.text(MARGIN, MARGIN + 24, title, 28, room=room)
     frames = view.frames(np.concatenate([known.context[row], known.goal[row][None]]))
     captions = [f"t - {STRIDE * age}" if age else "t" for age in range(len(frames) - 2, -1, -1)]
@@ -76,50 +76,60 @@ def _head(page: Canvas, view: View) -> None:
 
 
 def _panel(
-    page: Canvas, left: int, right: int, view: View, belief: Belief, rows: dict[int, str]
+    page: Canvas, left: int, right: int, view: View, predicted: Predicted, rows: dict[int, str]
 ) -> None:
     """One geometry: its title, how far it drifts over the pool, and a row per candidate."""
     page.draw.line((left, TOP, right - 1, TOP), fill=INK, width=2)
-    drift = belief.drift[view.bank.outcomes.observed[view.row]].mean(0)
+    drift = predicted.drift[view.bank.outcomes.observed[view.row]].mean(0)
     words = "mean drift over the pool: " + ", ".join(f"{d:.2f}" for d in drift)
-    page.text(left, TOP + 38, belief.title, 26, room=(right - left) // 2)
+    page.text(left, TOP + 38, predicted.title, 26, room=(right - left) // 2)
     page.text(right, TOP + 38, words, 15, SOFT, anchor="rs")
     for i, (k, why) in enumerate(rows.items()):
         top = TOP + TITLE + i * ROW
         page.draw.line((left, top, right - 1, top), fill=LINE)
-        _row(page, left, right, top, view, belief, k, why)
+        _row(page, left, right, top, view, predicted, k, why)
 
 
 def _row(
-    page: Canvas, left: int, right: int, top: int, view: View, belief: Belief, k: int, why: str
+    page: Canvas,
+    left: int,
+    right: int,
+    top: int,
+    view: View,
+    predicted: Predicted,
+    k: int,
+    why: str,
 ) -> None:
     """One candidate: who it is and how it ended; its two strips, and what each of them costs."""
     ids, seen = view.bank.decisions.candidate_ids[view.row], view.bank.outcomes
     ran, cost = bool(seen.observed[view.row, k]), float(seen.cost[view.row, k])
-    mark, rank = mark_of(bool(seen.success[view.row, k]), ran), belief.ranking.tolist().index(k) + 1
+    mark, rank = (
+        mark_of(bool(seen.success[view.row, k]), ran),
+        predicted.ranking.tolist().index(k) + 1,
+    )
     words = f"#{ids[k]} · {why} · native rank {rank} of {len(ids)}"
     page.text(left, top + 27, words, 17, room=right - left - 160)
     page.badge(right - 20, top + 11, mark, 20)
     page.text(right - 28, top + 27, mark.word, 17, mark.colour, anchor="rs")
     upper, lower = top + 40, top + 40 + OUTER + 42
-    _aside(page, left, upper, "believed", _native(belief.cost[k]))
-    _believed(page, left + WORDS, upper, view, belief, k)
+    _aside(page, left, upper, "predicted", _native(predicted.cost[k]))
+    _predicted(page, left + WORDS, upper, view, predicted, k)
     if not ran:
         _aside(page, left, lower, "not executed")
         return
     # Rounded down: a success is never shown with a task cost of 1.00.
     task = f"task cost {math.floor(100 * cost) / 100:.2f}"
-    _aside(page, left, lower, "executed", _native(belief.realised_cost[k]), task)
+    _aside(page, left, lower, "executed", _native(predicted.realised_cost[k]), task)
     for b, frame in enumerate(view.frames(seen.states[view.row, k])):
         x = left + WORDS + b * STEP
         page.tile((x, lower, x + OUTER, lower + OUTER), frame, mark.colour)
         page.text(x, lower + OUTER + 15, _time(b), 13, SOFT)
 
 
-def _believed(page: Canvas, left: int, top: int, view: View, belief: Belief, k: int) -> None:
+def _predicted(page: Canvas, left: int, top: int, view: View, predicted: Predicted, k: int) -> None:
     """The executed frames nearest to the predictions, whose they are, and the drift beneath."""
-    ids, B = view.bank.decisions.candidate_ids[view.row], belief.drift.shape[1]
-    nearest, ran, y = belief.nearest(k), len(belief.own(k)) > 0, top + OUTER + 31
+    ids, B = view.bank.decisions.candidate_ids[view.row], predicted.drift.shape[1]
+    nearest, ran, y = predicted.nearest(k), len(predicted.own(k)) > 0, top + OUTER + 31
     for b, frame in enumerate(view.frames(executed_states(view.bank, view.row, nearest))):
         x, (source, block) = left + b * STEP, divmod(int(nearest[b]), B)
         page.tile((x, top, x + OUTER, top + OUTER), frame, SOFT)
@@ -128,7 +138,7 @@ def _believed(page: Canvas, left: int, top: int, view: View, belief: Belief, k: 
         )
         page.text(x, y - 16, found, 13, SOFT)
         if ran:
-            drift = float(belief.drift[k, b])
+            drift = float(predicted.drift[k, b])
             page.bar((x, y - 10, x + OUTER - 68, y), min(1.0, drift), INK)
             page.text(x + OUTER, y, f"drift {drift:.2f}", 13, anchor="rs")
 

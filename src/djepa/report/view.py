@@ -39,7 +39,9 @@ class View:
 def view_of(bank: Bank, row: int, states: Array) -> View:
     """The smallest square part of the table that holds context, goal and these states (n, S)."""
     if bank.config.task.name != PushWorld.name:
-        raise DjepaError(f"Beliefs are drawn in the push world alone, not in {bank.config.world}.")
+        raise DjepaError(
+            f"Predictions are drawn in the push world alone, not in {bank.config.world}."
+        )
     known, reach = bank.decisions, bank.world().shape.reach
     both = np.concatenate([known.context[row], known.goal[row][None], states])
     rooms = ((both[:, :2], PUSHER_RADIUS), (both[:, 2:4], reach))

@@ -164,7 +164,7 @@ CONTROL = Design(
         "holds with half the tolerances (**strict**). Goals are 25 or 50 controls of a hidden "
         "reference away; the budget is twice that.",
         "D-JEPA searches as CEM does, and either chooses among the final population (**aligned "
-        "choice**), or scores every population (**aligned search**), or weighs candidates by the "
+        "choice**), or scores every population (**aligned search**), or weights candidates by the "
         "likelihood mixture of log costs (**MPPI**). The primary comparison is aligned choice "
         "with the CEM of whichever single model solves most of the same episodes.",
     ),

@@ -1,4 +1,4 @@
-"""What a geometry believes of one start's pool, in numbers that can be drawn.
+"""What a geometry predicts for the pool of one start, in numbers that can be drawn.
 
 Legend: K candidates, B blocks of five controls, D latent, E executed frames.
 """
@@ -22,7 +22,7 @@ SHORTLIST, ROWS = 8, 4
 
 
 @dataclass(frozen=True, eq=False)
-class Belief:
+class Predicted:
     """One geometry's view of one pool. A frame has the number k * B + b: candidate, then block.
 
     Of candidates that were not executed, `realised` and what follows from it mean nothing.
@@ -59,16 +59,16 @@ class Belief:
 
 
 @torch.inference_mode()
-def believe(
+def predict_pool(
     bank: Bank, start_id: int, title: str, geometry: Geometry, device: str = "cpu"
-) -> Belief:
+) -> Predicted:
     """Predict the start's pool, and encode every state that executing it showed."""
     row, scene = bank.row(start_id), bank.scene()
     ids, ran = bank.decisions.candidate_ids[row], bank.outcomes.observed[row]
     if not ran.any():
         raise DjepaError(
-            f"No candidate of start {start_id} was executed, so there is nothing to hold a "
-            "prediction against. Choose another start."
+            f"No candidate of start {start_id} was executed, so there is nothing to "
+            "compare a prediction with. Choose another start."
         )
     p = predict(geometry, scene, bank.decisions, slice(row, row + 1), device)
     # What was not executed has no states; any will do, since nothing is read off them.
@@ -77,7 +77,7 @@ def believe(
     cost, after = (c[0].cpu().numpy() for c in (p.cost, geometry.native_cost(z[None], p.goal)))
     futures, realised = p.futures[0].float().cpu(), z.float().cpu()
     order, B = np.argsort(ids), states.shape[1]
-    return Belief(
+    return Predicted(
         title=title,
         futures=futures,
         realised=realised,
@@ -95,11 +95,11 @@ def _spread(latents: Tensor) -> float:
     return max(off.square().sum(-1).mean().sqrt().item(), 1e-12)
 
 
-def telling(bank: Bank, start_id: int, belief: Belief) -> dict[int, str]:
+def worth_seeing(bank: Bank, start_id: int, predicted: Predicted) -> dict[int, str]:
     """Positions worth seeing, by native cost, and why: the native choice, the best executed one,
     the first of the shortlist that ended otherwise than the native choice, the cheapest others.
     """
-    row, ranking = bank.row(start_id), belief.ranking.tolist()
+    row, ranking = bank.row(start_id), predicted.ranking.tolist()
     seen, ids = bank.outcomes, bank.decisions.candidate_ids[row]
     ran, won = seen.observed[row], seen.success[row]
     first, best = ranking[0], int(np.lexsort((ids, np.where(ran, seen.cost[row], np.inf)))[0])
