@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("mujoco")
 
@@ -79,3 +81,37 @@ def test_unknown_words_are_named_and_every_task_has_sentences() -> None:
     with pytest.raises(DjepaError, match="juggle"):
         words_of("juggle the block")
     assert set(SENTENCES) == {case.name for case in BIMANUAL._confirmation()}
+
+
+@pytest.mark.parametrize("harmed", [0, 60])
+def test_few_successes_of_the_native_chunk_may_be_lost(
+    harmed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 200 starts ours solves all but `harmed`; it names the last candidate everywhere."""
+    from djepa.align.methods import Choice, Population
+    from djepa.align.outcomes import Outcomes
+    from djepa.evidence.evidence import Evidence
+    from djepa.studies import bimanual_fits
+
+    ids = np.tile([5, 2, 9], (200, 1))  # the native chunk has the smallest ID
+    success = np.tile([False, True, True], (200, 1))
+    success[:harmed, 2] = False
+    evidence = Evidence.from_arrays(
+        start_ids=[f"{i:064x}" for i in range(200)],
+        costs={"native": np.ones((200, 3))},
+        candidate_ids=ids,
+    )
+    score = torch.tensor([0.3, 0.2, 0.0], dtype=torch.float64).expand(200, 3)
+    known = Population(evidence, Outcomes.of(evidence, success))
+    study = SimpleNamespace(
+        suite=lambda group: SimpleNamespace(alignments={"without preservation": None}),
+        cases=lambda role, group: [role],
+        population=lambda role, case: known,
+    )
+    ours = Choice(torch.full((200,), 2), score)
+    monkeypatch.setattr(bimanual_fits, "aligned", lambda alignment: lambda e: ours)
+    found = bimanual_fits._certify(study, "all")
+    kept, refined = bimanual_fits._kept_and_ours(study, "all", evidence)
+    chosen = found.gate.choose(kept, refined, evidence.ids)
+    assert found.changed == (0 if harmed else 200)
+    assert (evidence.ids.gather(1, chosen[:, None]) == (2 if harmed else 9)).all()
