@@ -12,10 +12,8 @@ Legend: E episodes, L controls of an episode, B rows of a batch.
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +28,7 @@ from djepa.models.ac import ActionConditioned, to_moves
 from djepa.models.kinds import build
 from djepa.models.step import Step
 from djepa.models.weights import save_geometry
-from djepa.rollout.engine import usable_cores
+from djepa.rollout.engine import LocalEngine, in_order
 from djepa.seeds import generator, seed_for
 from djepa.worlds.arms.camera import CAMERAS, projection, render_states
 from djepa.worlds.arms.starts import Explorer, initial_state
@@ -84,17 +82,13 @@ def play(task: str, seed: int, episode: int) -> tuple[np.ndarray, np.ndarray]:
 
 def simulate(config: ACTraining) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Task -> states (E, L + 1, S) and controls (E, L, 4) of its episodes."""
-    jobs = {task: partial(play, task, config.seed) for task in TASKS}
-    each, workers = range(config.episodes), config.workers or usable_cores()
-    if workers == 1:
-        played = {task: list(map(job, each)) for task, job in jobs.items()}
-    else:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            played = {t: list(pool.map(job, each, chunksize=16)) for t, job in jobs.items()}
-    return {
-        task: (np.stack([s for s, _ in some]), np.stack([c for _, c in some]))
-        for task, some in played.items()
-    }
+    engine, found = LocalEngine(config.workers), {}
+    for task in TASKS:
+        work = partial(play, task, config.seed)
+        played = in_order(engine.map(work, ((i, i) for i in range(config.episodes))))
+        states, controls = zip(*played, strict=True)
+        found[task] = np.stack(states), np.stack(controls)
+    return found
 
 
 def draw(
