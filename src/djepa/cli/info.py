@@ -15,6 +15,8 @@ EXTRAS = {
     "ray": ("ray", "collect on a Ray cluster"),
     "gym": ("gymnasium", "the worlds as Gymnasium environments"),
     "mujoco": ("mujoco", "MuJoCo, for worlds that run on it"),
+    "arms": ("piper_sdk", "one arm and two arms, and the vendor's SDK"),
+    "aloha": ("gym-aloha", "the two tasks of gym-aloha"),
     "report": ("matplotlib", "figures"),
     "onnx": ("onnxruntime", "export planners, and run them without torch"),
 }
