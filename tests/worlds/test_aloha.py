@@ -109,3 +109,21 @@ def test_candidates_follow_from_pictures_alone(monkeypatch: pytest.MonkeyPatch) 
     line = world.places(state)[:, :2]
     gap = np.linalg.norm(known["seen"].reshape(2, 2, 3)[:, 0, :2] - line[::-1], axis=-1)
     assert (gap < 0.05).all()  # m between where the colours say and where socket and peg lie
+
+
+def test_the_study_has_both_tasks_and_every_population_starts_of_its_own() -> None:
+    from djepa.rollout.bimanual import BimanualConfig, outcomes, start_of, world_of
+    from djepa.studies.design import Place, Sizes
+    from djepa.studies.index import get_design
+
+    design, starts = get_design("aloha"), set()
+    assert design.names == list(TASKS)
+    for role in ("fit", "calibration", "confirmation", "audit"):
+        for case in design.cases(role, Sizes(4, 4, 4, audit=4), Place(None, None)):
+            assert isinstance(case.bank, BimanualConfig)
+            starts |= {(case.name, start_of(case.bank, i).tobytes()) for i in range(2)}
+    assert len(starts) == 16
+    world, start = world_of("insertion"), start_of(case.bank, 0)
+    found = outcomes(world, start, np.tile(start[-15:-1].astype(np.float32), (1, 2, 1)))
+    assert found["success"].tolist() == [False]
+    assert found["cost"].tolist() == [4.0]  # the reward that is missing
