@@ -89,7 +89,7 @@ def policy_hash() -> str:
     parts = []
     for task in TASKS:
         found = fitted(task)
-        parts += [found.native.weights, found.native.basis]
+        parts += [found.native.weights @ found.native.basis]  # whatever the signs of directions
         parts += [one.weights for one in found.views.values()]
     return sha256(b"".join(np.round(part, 6).tobytes() for part in parts))
 
@@ -99,7 +99,7 @@ def propose(world: AlohaWorld, state: Floats) -> Arrays:
     known, task, home = fitted(world.variant), world.variant, state[-COMMAND - 1 : -1]
     said = [features(task, world.view(state, camera)) for camera in CAMERAS]
     native, doubt = known.native.act(said[0])
-    aims = [_targets(known.views[c], x) for c, x in zip(CAMERAS, said, strict=True)]
+    aims = [known.views[c].read(x) for c, x in zip(CAMERAS, said, strict=True)]
     proposer = known.views[CAMERAS[0]]
     paths = proposer.variants(aims[0])
     guess, _ = to_joints(world, home, paths[0])
@@ -108,8 +108,3 @@ def propose(world: AlohaWorld, state: Floats) -> Arrays:
     described = describe(world, proposer, commands.astype(np.float64), (aims[0], aims[1]))
     small, ids = world.view(state, CAMERAS[0], *SMALL), np.arange(len(commands))
     return {"image": small, "ids": ids, "commands": commands, "doubt": np.array(doubt), **described}
-
-
-def _targets(proposer: Proposer, colours: Floats) -> Floats:
-    x = (colours - proposer.middle) / proposer.scale
-    return np.asarray(np.append(x, 1.0) @ proposer.weights)

@@ -94,7 +94,11 @@ class Proposer:
 
     def targets(self, image: Frames) -> Floats:
         """(P,) where the arms should grasp and place in this scene."""
-        x = (features(self.task, image) - self.middle) / self.scale
+        return self.read(features(self.task, image))
+
+    def read(self, numbers: Floats) -> Floats:
+        """The same from the (F',) numbers of its colours."""
+        x = (numbers - self.middle) / self.scale
         return np.asarray(np.append(x, 1.0) @ self.weights)
 
     def template(self, targets: Floats) -> int:
