@@ -1,5 +1,6 @@
 """Every name, path, link and command in README and docs exists."""
 
+import ast
 import dataclasses
 import re
 import shlex
@@ -12,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from tools.docs.fill import MARK, ROOT, pages
 
+import djepa
 from djepa.cli import main as cli
 from djepa.rollout.engine import LocalEngine
 from djepa.studies.design import ROLES, Place
@@ -21,8 +23,9 @@ PAGES = [page for page in pages() if page.parent.name != "tables"]
 COMMANDS = {get_args(of)[1].name: get_args(of)[0] for of in get_args(cli.Command)}
 PRIVATE = (
     "voice|crowd|choir|told|cannot be told|pools tell|answer away|before your eyes|mend|mended|"
-    "sceptic|yardstick|beats"
+    "sceptic|yardstick|beats|believed"
 )
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
 
@@ -162,3 +165,18 @@ def test_folders_are_made_before_they_are_used() -> None:
 def test_words_are_plain(page: Path) -> None:
     sentences = re.sub(r"```.*?```", "", text_of(page), flags=re.DOTALL)
     assert re.findall(rf"\b(?:{PRIVATE})\b", sentences, re.IGNORECASE) == []
+
+
+def test_the_program_speaks_plainly_too() -> None:
+    """What a command, a page or an error may say: every text in the source but docstrings."""
+    texts = 0
+    for file in sorted(Path(djepa.__file__).parent.rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(file.read_text())))
+        first = [node.body[0] for node in nodes if isinstance(node, DOCUMENTED) and node.body]
+        inner = {id(one.value) for one in first if isinstance(one, ast.Expr)}
+        for node in nodes:
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                odd = re.search(rf"\b(?:{PRIVATE})\b", node.value, re.IGNORECASE)
+                assert odd is None or id(node) in inner, f"{file.name}:{node.lineno}: {odd}"
+                texts += id(node) not in inner
+    assert texts > 5000

@@ -228,7 +228,7 @@ def test_mixtures_by_hand() -> None:
     assert three.position.tolist() == [1]
 
 
-def test_a_fitted_mixture_takes_the_voice_that_tells() -> None:
+def test_a_fitted_mixture_weights_the_input_that_predicts() -> None:
     fit = population("fit")
     costs = fit.evidence.costs.clone()
     costs[..., 1] = (~fit.outcomes.success).double()

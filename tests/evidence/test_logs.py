@@ -281,7 +281,7 @@ def dense(seed: int, telling: str) -> tuple[Evidence, Tensor]:
     return evidence({"a": costs}, ends), torch.from_numpy(success)
 
 
-def test_the_crowd_speaks_where_folds_gain_by_it() -> None:
+def test_density_is_an_input_where_folds_gain_by_it() -> None:
     e, success = dense(0, "ends")
     seen = torch.ones_like(success)
     fitted = fit_logs(e, success, seen, ["a"], ["a"])
@@ -291,7 +291,7 @@ def test_the_crowd_speaks_where_folds_gain_by_it() -> None:
     assert success.gather(1, best(fitted(e), e.ids)[:, None]).all()
 
 
-def test_the_crowd_is_silent_where_folds_gain_nothing() -> None:
+def test_density_is_no_input_where_folds_gain_nothing() -> None:
     e, success = dense(0, "costs")
     seen = torch.ones_like(success)
     fitted = fit_logs(e, success, seen, ["a"], ["a"])
@@ -303,7 +303,7 @@ def test_the_crowd_is_silent_where_folds_gain_nothing() -> None:
     assert fitted == fit_logs(flat, success, seen, ("a", "b"))
 
 
-def test_what_the_crowd_gains_on_the_starts_it_was_fitted_on_does_not_count() -> None:
+def test_what_density_gains_on_the_starts_it_was_fitted_on_does_not_count() -> None:
     e, success, seen = drawn(115, N=20)  # a seed for which it does
     without, with_it = (folds_by_hand(e, success, seen, ("b",), c) for c in ((), ("a",)))
     assert with_it[0] > without[0]
@@ -323,7 +323,7 @@ def test_negative_costs_are_refused() -> None:
     mixture_inputs(e, ("a",))  # one that is no input may be
 
 
-def test_a_crowd_belongs_to_a_log_mixture() -> None:
+def test_a_density_belongs_to_a_log_mixture() -> None:
     with pytest.raises(DjepaError, match="set mixture to log"):
         AlignConfig(density=("lewm",))
     with pytest.raises(DjepaError, match="set mixture to log"):

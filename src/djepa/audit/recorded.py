@@ -2,7 +2,7 @@
 
 From a recorded frame, the goal is the frame H controls later. The candidates are the H controls
 that were recorded and K - 1 segments from elsewhere in the data. Only the recorded one is known to
-lead there; another may too, so a geometry that ranks it second need not be wrong. What is told is
+lead there; another may too, so a geometry that ranks it second need not be wrong. Reported is
 how often it comes first, and how far predictions are from what was recorded. All of it on episodes
 that were set aside.
 

@@ -80,7 +80,7 @@ ABOUT = (
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Parse, run, exit: 0 done, 1 an error the user can mend, 130 interrupted."""
+    """Parse, run, exit: 0 done, 1 an error the user can correct, 130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     prepare_output()
     try:

@@ -35,7 +35,7 @@ def realize(futures: Tensor, goal: Tensor, score: Tensor, ids: Tensor) -> Tensor
 
 
 def lift(futures: Tensor, goal: Tensor, score: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """As `realize`, unchecked: lifted futures, and (N,) bool whether they tell the order.
+    """As `realize`, unchecked: lifted futures, and (N,) bool whether distances have the order.
 
     The host waits for nothing, so that a CUDA graph can record it.
     """

@@ -38,7 +38,7 @@ COLOURS = {  # Okabe and Ito: different for any colour vision
     ORACLE: "#009E73",
 }
 PRIVILEGED = (
-    "Density on outcomes sees executed states: a yardstick, not a method. The pusher endpoint "
+    "Density on outcomes sees executed states: a bound, not a method. The pusher endpoint "
     "needs\nno execution, because nothing pushes the pusher back; it knows the goal and ignores "
     "the block.\n"
 )

@@ -108,7 +108,7 @@ def recording(path: str) -> Recording:
 
 
 class RecordedWorld:
-    """Goes on from frame to frame, whatever it is told; executing anything else is refused."""
+    """Goes on from frame to frame, whatever the control; executing anything else is refused."""
 
     name, version, variant, rule, state_size = "recorded", 1, "recorded", RULE, 1
 

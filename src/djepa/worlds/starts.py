@@ -2,7 +2,7 @@
 
 A behaviour plays an episode; at some moment its ten numbers are taken. From that restored state a
 fresh behaviour drives H controls: the reference. Where it ends is the goal. Other segments driven
-from the same state in the same way are decoys: nothing but the goal tells them from the reference.
+from the same state in the same way are decoys: only the goal distinguishes them from the reference.
 """
 
 import hashlib
