@@ -241,6 +241,16 @@ def card(weights: str, *shown: str, group: str = "") -> str:
     return " | ".join(cells[name] for name in shown)
 
 
+def planning() -> str:
+    """Success of TD-JEPA on Reacher by the parts of its planning cost."""
+    lines = ["| distance | at the end alone | 0.3 end + 0.7 mean over the way |", "|---|--:|--:|"]
+    rows = _json("reacher-cost.json")["rows"]
+    for name in dict.fromkeys(row["distance"] for row in rows):
+        rates = [Rate(row["hits"], row["of"]) for row in rows if row["distance"] == name]
+        lines.append(f"| {name} | {' | '.join(rate.percent(interval=True) for rate in rates)} |")
+    return "\n".join(lines)
+
+
 def old_and_new() -> str:
     """The weights of the version before beside the shipped ones, on confirmation starts of both."""
     before, bench = _json("weights-before.json"), _json("bench-geometry.json")["rows"]
