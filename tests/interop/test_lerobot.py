@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import make_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,24 @@ def test_the_policy_type_loads_what_it_wraps(tmp_path: Path) -> None:
 
 
 @real
+def test_the_command_line_reads_the_settings() -> None:
+    """LeRobot's own parser; it has no decoder for some kinds of fields."""
+    import draccus
+    from lerobot.configs.policies import PreTrainedConfig
+
+    from djepa.interop.lerobot import DJEPAConfig
+
+    whole = make_dataclass("Whole", [("policy", PreTrainedConfig)])
+    words = {"type": "djepa", "base": "here", "how": "planner", "planner": "p", "samples": 4}
+    words |= {"record_only": "true"}
+    given = [f"--policy.{name}={word}" for name, word in words.items()]
+    config = draccus.parse(whole, args=given).policy
+    assert isinstance(config, DJEPAConfig)
+    assert (config.how, config.planner, config.samples) == ("planner", "p", 4)
+    assert config.record_only
+
+
+@real
 def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     from lerobot.configs.types import FeatureType, PolicyFeature
     from lerobot.policies.act.configuration_act import ACTConfig
@@ -89,6 +108,8 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(DjepaError, match="Name the policy to wrap"):
         DJEPAPolicy(DJEPAConfig(device="cpu"))
+    with pytest.raises(DjepaError, match="Did you mean 'planner'"):
+        DJEPAPolicy(DJEPAConfig(device="cpu", how="planer"), diffusion())
     with pytest.raises(DjepaError, match="is no package"):
         DJEPAPolicy(DJEPAConfig(device="cpu", how="score", score="nowhere:none"), diffusion())
     seen = {

@@ -1,9 +1,12 @@
 """The push world inside LeRobot: its own `make_env`, its own observations, its own rollout."""
 
+from dataclasses import make_dataclass
+
 import numpy as np
 import pytest
 import torch
 from scratch import needs
+from tools.docs.fill import ROOT
 
 from djepa.errors import DjepaError
 
@@ -40,6 +43,21 @@ def test_lerobot_makes_it_and_runs_a_rollout() -> None:
     assert (ended | cut).all()
     assert set(info["final_info"]["is_success"].tolist()) <= {True, False}
     env.close()
+
+
+@real
+def test_the_command_line_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `--env.discover_packages_path=lerobot_env_djepa` does: it takes packages alone."""
+    import draccus
+    from lerobot.configs.parser import load_plugin
+    from lerobot.envs.configs import EnvConfig
+
+    monkeypatch.syspath_prepend(ROOT / "plugins" / "lerobot_env_djepa")
+    load_plugin("lerobot_env_djepa")
+    whole = make_dataclass("Whole", [("env", EnvConfig)])
+    given = ["--env.type=djepa", "--env.world=reacher", "--env.size=64"]
+    config = draccus.parse(whole, args=given).env
+    assert (config.world, config.size) == ("reacher", 64)
 
 
 @real

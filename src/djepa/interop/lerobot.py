@@ -7,7 +7,7 @@ Importing this module registers it. For LeRobot's own commands to find it, insta
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -30,7 +30,7 @@ class DJEPAConfig(PreTrainedConfig):  # type: ignore[misc]
 
     base: str = ""  # folder or repository of the policy that is wrapped
     samples: int = 8
-    how: How = "consensus"
+    how: str = "consensus"  # score, planner, random, first, consensus: draccus reads no Literal
     score: str = ""  # for how = score: package.module:function of batch and (N, K, T, A) chunks
     alignment: str = ""  # folder of an alignment of these scores, for a gated choice
     planner: str = ""  # for how = planner: file that `djepa export` wrote
@@ -128,4 +128,5 @@ def _chooser(config: DJEPAConfig) -> Chooser:
 
         planner = PlannerScore(load_planner(Path(config.planner)))
     kept = (config.record_only, config.seed)
-    return Chooser(config.how, config.samples, score, alignment, planner, *kept)
+    how = cast(How, config.how)  # checked there
+    return Chooser(how, config.samples, score, alignment, planner, *kept)
