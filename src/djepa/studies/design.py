@@ -124,50 +124,58 @@ class Measure:
     when: Callable[[Sizes], bool] = lambda sizes: True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Design:
     """One study."""
 
     name: str
     title: str
     question: tuple[str, ...]  # paragraphs at the head of the page
-    weights: tuple[str, ...]  # geometries by the names of their weights
     sizes: Mapping[str, Sizes]  # preset -> sizes
+
+    # Starts, candidates and evidence.
     cases: Callable[[str, Sizes, Place], list[Case]]  # of a role
+    weights: tuple[str, ...]  # geometries by the names of their weights
     evidence: Callable[[Bank, str], Evidence]  # bank, look
+    source: Source | None = None  # starts are made in another way than by collecting banks
+    prepare: Callable[["Study", str, Say], None] | None = None  # more evidence of a group
+    summary: bool = False  # store summaries of wide latents
+    sparse: int = 0  # so many candidates of a fitting start count as executed; 0: all
+    clustered: bool = False  # cases share their starts
+
+    # What is fitted, and what chooses.
     recipe: Recipe  # what is fitted
     natives: Mapping[str, str]  # method -> column of the evidence
     density: tuple[str, ...]  # columns whose predicted ends make a consensus control
+    here: Mapping[str, AlignConfig] = field(default_factory=dict)  # fitted beside shipped ones
+    shipped: Path | None = None  # fitted methods that come with the package, by group
+    extra: Callable[["Study", str, Say], Mapping[str, Alignment]] | None = None  # more fits
+    decide: Callable[["Study", Case, Say], list[Row]] | None = None  # rows of a case, if no bank
+    first: str = ""  # name of the candidate with the smallest ID, where it is special
+    realised: str = ""  # geometry whose executed latents choose, as a bound
+
+    # What is compared, by names of methods.
+    ours: str = "D-JEPA"
+    published: str = "relational"
     fusion: str  # the second primary comparison
     control: str  # the third: fusion that also ranks pool density
     base: str = ""  # what the published operator starts from, if not that fusion
     against: tuple[str, ...] = ()  # further methods that ours is compared with
     adapted: tuple[str, ...] = ()  # methods that are compared with the best geometry themselves
-    pools: Mapping[str, str] = field(default_factory=dict)  # case -> what its pools are
+    declared: tuple[Comparison, ...] = ()  # the primary comparisons, if not those below
+    together: bool = False  # whether cases of one group are also counted together
+
+    # What is measured and shown.
     measures: tuple[Measure, ...] = ()
     blocks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # ablations: first = base
-    summary: bool = False  # store summaries of wide latents
-    sparse: int = 0  # so many candidates of a fitting start count as executed; 0: all
-    together: bool = False  # whether cases of one group are also counted together
-    clustered: bool = False  # cases share their starts
     eligible: Callable[[Population], list[bool]] = has_both  # starts on which a decision matters
     rule: str = ""  # name of that rule, if tables show the eligible starts beside all of them
+    unit: tuple[float, str] | None = None  # factor of costs and a note that names their unit
+    graded: str = ""  # name of a quality in [0, 1], if outcomes are graded: costs are 1 - quality
+    pools: Mapping[str, str] = field(default_factory=dict)  # case -> what its pools are
     paper: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # view -> pools, case there
     paper_names: Mapping[str, str] = field(default_factory=dict)  # the paper's method -> ours
     task: str = ""  # the study of the paper whose figures stand beside, if its name is another
-    unit: tuple[float, str] | None = None  # factor of costs and a note that names their unit
-    first: str = ""  # name of the candidate with the smallest ID, where it is special
-    realised: str = ""  # geometry whose executed latents choose, as a bound
-    prepare: Callable[["Study", str, Say], None] | None = None  # more evidence of a group
-    extra: Callable[["Study", str, Say], Mapping[str, Alignment]] | None = None  # more fits
-    decide: Callable[["Study", Case, Say], list[Row]] | None = None  # rows of a case, if no bank
-    declared: tuple[Comparison, ...] = ()  # the primary comparisons, if not those below
-    shipped: Path | None = None  # fitted methods that come with the package, by group
-    here: Mapping[str, AlignConfig] = field(default_factory=dict)  # fitted beside shipped ones
-    source: Source | None = None  # starts are made in another way than by collecting banks
-    graded: str = ""  # name of a quality in [0, 1], if outcomes are graded: costs are 1 - quality
-    ours: str = "D-JEPA"
-    published: str = "relational"
 
     @property
     def primary(self) -> tuple[str, ...]:
