@@ -112,16 +112,17 @@ def scale_resident(stage: str, starts: int = 10_000_000) -> str:
 
 def scale_soak() -> str:
     """Commands stopped at random moments: tried, survived."""
+    found: dict[str, list[int]] = {}
+    for run in scale_results()["soak"]["runs"]:
+        for row in run["rows"]:
+            of = found.setdefault(row["name"], [0, 0])
+            found[row["name"]] = [of[0] + row["tried"], of[1] + row["survived"]]
     lines = ["| command | stopped | went on to the same bytes |", "|---|---:|---:|"]
-    rows = scale_results()["soak"]["rows"]
-    lines += [f"| {row['name']} | {row['tried']} | {row['survived']} |" for row in rows]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(f"| {name} | {n} | {m} |" for name, (n, m) in found.items())])
 
 
 def scale_soaked() -> str:
     """How long the soak ran."""
-    of = scale_results()["soak"]
-    return (
-        f"A run of {of['minutes']:.0f} minutes on two busy cores, without `study` and `train`, "
-        "which the whole run of half an hour has too:"
-    )
+    runs = scale_results()["soak"]["runs"]
+    minutes = sum(run["minutes"] for run in runs)
+    return f"{len(runs)} runs of {minutes:.0f} minutes together on two cores that had other work:"
