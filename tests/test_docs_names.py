@@ -15,6 +15,7 @@ from tools.docs.fill import MARK, ROOT, pages
 
 import djepa
 from djepa.cli import main as cli
+from djepa.errors import MissingExtraError
 from djepa.rollout.engine import LocalEngine
 from djepa.studies.design import ROLES, Place
 from djepa.studies.index import get_design
@@ -98,6 +99,9 @@ def resolve(name: str) -> Any:
     for cut in range(len(parts), 0, -1):
         try:
             found = import_module(".".join(parts[:cut]))
+        except MissingExtraError:  # the module is there, its library is not
+            assert cut == len(parts), name
+            return None
         except ModuleNotFoundError:
             continue
         for part in parts[cut:]:
