@@ -11,7 +11,7 @@ from interop_kit import Kit
 from djepa.errors import DjepaError
 from djepa.interop.chunks import Chooser, choosing
 from djepa.interop.planner_score import FELT, GOAL, NOW, PlannerScore
-from djepa.interop.trials import Trial
+from djepa.studies.trials import Trial
 
 METHODS = ("theirs", "ours")
 N, K, T = 2, 6, 10

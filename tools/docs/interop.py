@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tools.docs.values import RESULTS
 
-from djepa.interop.trials import Trial
+from djepa.studies.trials import Trial
 
 
 @cache

@@ -1,6 +1,6 @@
 """LeRobot's rollout of a policy on the push world, with and without a choice among its chunks.
 
-python -m djepa.interop.lerobot_trial --policy runs/lerobot/policy \
+python -m djepa.studies.lerobot_trial --policy runs/lerobot/policy \
     --planner runs/planner.safetensors --out runs/lerobot.json
 
 Every method gets the same seeds, so the same starts and goals; the chunks of its first decision are
@@ -21,8 +21,8 @@ from djepa.errors import DjepaError, MissingExtraError
 from djepa.interop.chunks import Chooser, choosing
 from djepa.interop.lerobot_env import DJEPAEnv
 from djepa.interop.planner_score import PlannerScore
-from djepa.interop.trials import Trial
 from djepa.lift.planner import Planner, load_planner
+from djepa.studies.trials import Trial
 
 try:
     import torch
