@@ -2,7 +2,7 @@
 
     score correction   s̃_i = s_i + 0.2 tanh(wᵀh_i + b)                       288 numbers a candidate
     anchor-relative    δ_i = 0.2 tanh(wᵀ(h_i - h_b)),  v_i = p_i^NC + (5/12) p_i^TTC          282
-                       U_i = s_i + α δ_i - λ max(v_i - v_b, 0)             (Eq. driveswitch)
+                       U_i = s_i + α δ_i - λ max(v_i - v_b, 0)             (Eq. 11)
 
 b is the native winner: its correction is exactly zero. Higher is better.
 
@@ -205,7 +205,7 @@ def ordered_pairs(score: Tensor, quality: Tensor, use: Tensor) -> Tensor:
 def utility(
     score: Tensor, delta: Tensor, logits: Tensor, native: Tensor, alpha: float, risk: float
 ) -> Tensor:
-    """U (N, K) of Eq. driveswitch; `risk` is λ."""
+    """U (N, K) of Eq. 11; `risk` is λ."""
     p = logits.double().sigmoid()
     v = p[..., 0] + TTC_SHARE * p[..., 1]
     more = (v - v.gather(1, native[:, None])).clamp(min=0)

@@ -3,7 +3,7 @@
     random        controls drawn at random; no model
     native-cem    cross-entropy search under one geometry; its cheapest candidate
     icem          the same with coloured noise, and the best carried from population to population
-    mppi          candidates weighed by the geometry's log cost; their mean is executed
+    mppi          candidates weighted by the geometry's log cost; their mean is executed
     aligned       the search of native-cem; the alignment chooses among its final population
     aligned-cem   the alignment scores every population: CEM compares within one alone
     aligned-mppi  mppi by the mixture's log cost, whose magnitudes were fitted to outcomes

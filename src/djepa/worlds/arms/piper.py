@@ -15,7 +15,6 @@ import numpy as np
 
 from djepa.errors import DjepaError, MissingExtraError
 from djepa.worlds.arms.kinematics import HIGH, JOINTS, LOW, OPENING, TOOL, A, D, mounting
-from djepa.worlds.protocol import Floats
 
 # A servo's stiffness (Nm/rad), its damping (Nms/rad) and its largest torque (Nm), a joint each.
 STIFFNESS = (400.0, 400.0, 400.0, 120.0, 120.0, 60.0)
@@ -156,11 +155,3 @@ SHAPES = (  # links 1 to 5, in their own frames
     _capsule(0.028, (0, 0, -0.02), (0, 0, 0.0), 0.25, GREY),
     _capsule(0.026, (0, 0, 0), (0, -float(D[5]) + 0.02, 0), 0.25, WHITE),
 )
-
-
-def tool_pose(model: Any, data: Any, prefix: str = "") -> Floats:
-    """(4, 4) the frame of the tool site in the world."""
-    site = data.site(f"{prefix}tool")
-    frame = np.eye(4)
-    frame[:3, :3], frame[:3, 3] = site.xmat.reshape(3, 3), site.xpos
-    return frame
