@@ -53,6 +53,15 @@ def test_every_row_is_measured() -> None:
     assert "frames at 112 px" in bench_markdown(rows)
 
 
+def test_driving_scenes_are_judged_in_the_memory_of_few() -> None:
+    speed, few, more = bench_world(Options(("traffic",), 0.03, scenes=(6, 2)), quiet)
+    assert speed.note.startswith("32 candidates")
+    assert (few.what, more.what) == ("traffic, peak of 2 scenes", "traffic, peak of 6 scenes")
+    assert few.plain == more.plain == few.ours > 0
+    with pytest.raises(DjepaError, match="scenes must be at least 1, got 0"):
+        Options(scenes=(4, 0))
+
+
 def test_every_row_of_another_world_is_measured() -> None:
     pytest.importorskip("mujoco")
     said: list[str] = []

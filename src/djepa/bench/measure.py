@@ -29,6 +29,8 @@ class Options:
     """World: names; push, reacher, granular and traffic."""
     seconds: float = 2.0
     """World: time given to each measurement."""
+    scenes: tuple[int, ...] = (28, 112)
+    """World: numbers of driving scenes whose peak of memory is measured."""
     geometry: tuple[str, ...] = ()
     """Geometry: names, or folders of weights; all four, or at paper size lewm and tdjepa."""
     size: str = "small"
@@ -74,6 +76,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.seconds <= 0:
             raise DjepaError(f"seconds must be above 0, got {self.seconds}.")
+        if min(self.scenes, default=1) < 1:
+            raise DjepaError(f"scenes must be at least 1, got {min(self.scenes)}.")
         for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise DjepaError(f"{name} must be at least {least}, got {getattr(self, name)}.")

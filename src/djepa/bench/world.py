@@ -56,7 +56,7 @@ def bench_world(options: Options, say: Say) -> Iterator[Row]:
     for name in options.world or (*here(TASKS, say), TRAFFIC):
         say(f"measuring {name} ...")
         if name == TRAFFIC:  # executes whole trajectories: it has no controls one by one
-            yield bench_traffic(seconds)
+            yield from bench_traffic(options)
             continue
         ground = prepare(name, seconds)
         if name == PUSH:
