@@ -1,7 +1,6 @@
 """One real run of every command, one after the other, as in a first afternoon; sizes are tiny."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,9 @@ import pytest
 from commands import djepa
 from djepa.bench import geometry
 from djepa.cli.main import NAMES
-from djepa.models import dinowm, episodes, jepawm
+from djepa.models import dinowm, episodes, jepawm, train
 from djepa.models.lewm import SIZES
+from djepa.rollout.engine import LocalEngine
 from tiny import TINY, TINY_PATCHES
 
 # tests/studies run all methods, which takes minutes; tests/lift convert, which needs a release;
@@ -21,11 +21,8 @@ ELSEWHERE = {"study", "convert", "serve", "import"}
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(episodes, "SHARD", 16)
-
-    def threads(workers: int, **_: object) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(workers)  # processes would not know of the smaller shards
-
-    monkeypatch.setattr(episodes, "ProcessPoolExecutor", threads)
+    # Other processes would not know of the smaller shards.
+    monkeypatch.setattr(train, "LocalEngine", lambda: LocalEngine(1))
     monkeypatch.setitem(SIZES, "small", TINY)
     for sizes in (jepawm.SIZES, dinowm.SIZES):
         monkeypatch.setitem(sizes, "small", TINY_PATCHES)
