@@ -1,6 +1,7 @@
 """Commands as a user types them, run inside the test's own process: starting one takes seconds."""
 
 import io
+import signal
 from contextlib import redirect_stderr, redirect_stdout
 from typing import NamedTuple
 
@@ -24,3 +25,8 @@ def djepa(*arguments: object) -> Done:
         main([str(argument) for argument in arguments])
     code = end.value.code
     return Done(code if isinstance(code, int) else 1, out.getvalue(), err.getvalue())
+
+
+def interruptible() -> None:
+    """For `preexec_fn`: SIGINT counts in the child, also where a shell's background ignores it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

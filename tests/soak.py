@@ -20,6 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from commands import interruptible
+
 STOPS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 PATIENCE = 20.0  # seconds for workers to notice that they are alone
 BEGUN = ("begun.json", "journal.jsonl")
@@ -154,7 +156,14 @@ def start(home: Path, words: Sequence[str]) -> "subprocess.Popen[str]":
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     one = {**os.environ, "OMP_NUM_THREADS": "1"}  # threads of two commands would fight
     return subprocess.Popen(
-        line, cwd=home, env=one, stdout=null, stderr=pipe, text=True, start_new_session=True
+        line,
+        cwd=home,
+        env=one,
+        stdout=null,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
+        preexec_fn=interruptible,
     )
 
 

@@ -114,6 +114,11 @@ def test_a_planner_decides_as_the_alignment_does(bank: Bank, weights: Path, tmp_
     assert torch.equal(order(native, ids), order(stored, ids))
     assert plan.futures.shape == (10, 63, 5, 16)
     assert native_distance(plan.futures, plan.goal).max() < 1
+    planner.geometries["lewm"].proprio_weight = 0.1  # as those have it that read proprioception
+    with pytest.raises(DjepaError, match="lewm of this planner read proprioception: give proprio"):
+        planner.plan(frames, history, goal, actions, ids)
+    planner.plan(frames, history, goal, actions, ids, torch.zeros(len(ids), 4, 4))
+    planner.search_cost(frames, history, goal, actions)  # tdjepa alone, which reads none
     with pytest.raises(DjepaError, match="needs the geometries tdjepa"):
         type(planner)({"lewm": planner.geometries["lewm"]}, alignment, "lewm")
     with pytest.raises(DjepaError, match="There is no planner"):

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from commands import interruptible
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
 from djepa.bank.write import BankWriter
@@ -37,6 +38,7 @@ def djepa(*arguments: str, **options: object) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "djepa", *arguments]
     pipe = subprocess.PIPE
     options.setdefault("start_new_session", True)
+    options.setdefault("preexec_fn", interruptible)
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, **options)  # type: ignore[call-overload]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from commands import interruptible
 from djepa.cli.main import main
 
 COMMAND = [sys.executable, "-m", "djepa"]
@@ -88,6 +89,9 @@ def test_places_that_cannot_be_written_are_named(tmp_path: Path, one_line: OneLi
     [
         (("simulate", "--episodes", "0"), "one episode or more"),
         (("simulate", "--workers", "-1"), "0 (every core) or more"),
+        (("audit", "x.json", "--alignment", "a"), "a decision record takes no --alignment"),
+        (("audit", "x.npz", "--decisions", "d.json"), "arrays takes no --decisions"),
+        (("audit", "bank", "--decisions", "d", "--alignment", "a"), "--decisions or --alignment"),
         (("weights", "lewn"), "Did you mean 'lewm'"),
         (("predict", "x", "--futures", "--no-futures"), "Either --futures or --no-futures"),
     ],
@@ -100,7 +104,13 @@ def test_wrong_words_are_explained(
 
 def test_an_interrupted_command_says_what_is_kept(tmp_path: Path) -> None:
     line = [*COMMAND, "collect", "--starts", "4000", "--workers", "1", "--out", str(tmp_path / "b")]
-    process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        line,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=interruptible,
+    )
     while not (tmp_path / "b" / "begun.json").exists():
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)

@@ -49,7 +49,7 @@ def test_the_cost_is_the_planners_own(kit: Kit) -> None:
     assert "djepa_proprio" not in info_of(kit)
     cost.planner.geometries["tdjepa"].proprio_weight = 0.1  # as those that feel have it
     try:
-        with pytest.raises(DjepaError, match="tdjepa needs what is felt"):
+        with pytest.raises(DjepaError, match="tdjepa reads proprioception"):
             cost.decide(info_of(kit), population(kit))
     finally:
         del cost.planner.geometries["tdjepa"].proprio_weight

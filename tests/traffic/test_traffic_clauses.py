@@ -64,9 +64,17 @@ def test_who_stands_cannot_come_too_near() -> None:
 
 
 def test_who_comes_from_behind_is_no_failure_even_in_an_intersection() -> None:
+    # They touch 0.9 s ahead when its centre is at 1.8 - 1.127 - 2 = -1.33 m: behind the rear axle.
+    chaser = moving(-6.0, WIDE / 2, speed=3.5)
+    scene = road((chaser, Kind.VEHICLE), speed=2.0, limit=2.0, intersection=True)
+    assert parts(scene, straight(2)) == (1, 1, 1)
+
+
+def test_the_bearing_is_from_where_the_ego_is_now() -> None:
+    # At 10 m/s the same meeting lies 9 - 1.127 - 2 = 5.87 m ahead of the present rear axle. The
+    # collision itself is not the ego's fault: NC stays 1.
     chaser = moving(-12.0, WIDE / 2, speed=12.5)
-    scene = road((chaser, Kind.VEHICLE), intersection=True)
-    assert parts(scene, straight(10)) == (1, 1, 1)
+    assert parts(road((chaser, Kind.VEHICLE)), straight(10)) == (1, 1, 0)
 
 
 def test_what_leaves_before_it_is_met_is_not_met() -> None:

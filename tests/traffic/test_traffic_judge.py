@@ -115,11 +115,16 @@ def test_coming_nearer_from_the_side_counts_in_an_intersection_alone() -> None:
         assert (got["nc"], got["ttc"]) == (1, ttc)
 
 
-def test_what_a_collision_excuses_time_to_collision_excuses_too() -> None:
+def test_a_collision_that_is_excused_may_still_have_been_too_near() -> None:
+    # Not at fault within its lane, so NC excuses the car; the list of TTC is its own.
     side = moving(
         TO_CENTRE, WIDE / 2 + 4.0, heading=-np.arctan2(1, 10), speed=float(np.hypot(10, 1))
     )
     got = one(road((side, Kind.VEHICLE), intersection=True), straight(10))
+    assert (got["nc"], got["ttc"]) == (1, 0)
+    # At 2 m/s the other stays at more than 30 degrees for 0.9 s: it is beside, and not ahead.
+    slow = moving(TO_CENTRE, WIDE / 2 + 4.0, heading=-np.arctan2(1, 2), speed=float(np.hypot(2, 1)))
+    got = one(road((slow, Kind.VEHICLE), speed=2.0, limit=2.0), straight(2))
     assert (got["nc"], got["ttc"]) == (1, 1)
 
 

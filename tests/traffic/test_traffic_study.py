@@ -30,6 +30,7 @@ from djepa.studies.stages import run_stages
 from djepa.studies.study import Study, new_study
 from djepa.worlds.traffic.forecast import FORECASTS
 from djepa.worlds.traffic.generate import make_log, scenes
+from djepa.worlds.traffic.judge import RULE
 
 TINY = Sizes(9, 6, 6, audit=2, updates=2)
 SEED = 5
@@ -87,7 +88,7 @@ def test_rows_hold_what_execution_showed(study: Study) -> None:
     bank = TrafficBank(study.out / "banks" / case.folder)
     for row in study.rows("generated"):
         assert row.cost == pytest.approx(1 - bank.parts["pdms"][row.start, row.chosen], abs=1e-6)
-        assert row.rule == "pdms.v1"
+        assert row.rule == RULE
 
 
 def test_outcomes_never_reach_a_choice(study: Study, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,6 +50,7 @@ class Audit:
 
         if self.what is None:
             raise DjepaError("Name a bank or an .npz of arrays: djepa audit runs/push")
+        self._check()
         if self.what.suffix == ".json":
             console.print(executed_markdown(read_decisions(self.what)))
             return 0
@@ -71,3 +72,25 @@ class Audit:
             found.plot(self.figure)
         console.print(found.table())
         return 0
+
+    def _check(self) -> None:
+        """Options that what is audited cannot take are refused, not ignored."""
+        from djepa.errors import DjepaError
+        from djepa.tasks.recorded import is_recorded
+
+        assert self.what is not None
+        record = self.what.suffix == ".json"
+        recorded = not record and is_recorded(self.what)
+        arrays = not recorded and (self.what.suffix == ".npz" or self.what.is_file())
+        kind = "a decision record" if record else "recorded episodes" if recorded else "arrays"
+        given = {
+            "--alignment": self.alignment and (record or recorded or self.decisions),
+            "--decisions": self.decisions and (record or recorded or arrays),
+            "--json": self.json and (record or recorded),
+            "--figure": self.figure and (record or recorded),
+        }
+        wrong = [name for name, value in given.items() if value]
+        if wrong == ["--alignment"] and self.decisions:
+            raise DjepaError("Give --decisions or --alignment: a record has its own choices.")
+        if wrong:
+            raise DjepaError(f"An audit of {kind} takes no {' and no '.join(wrong)}.")

@@ -69,7 +69,7 @@ INTERRUPTED = {  # what is kept, and how to go on
     Control: KEPT,
     RunStudy: KEPT,
     Train: "what was saved in the last minute is on disk; the same command goes on from there",
-    FitAlignment: LOST,
+    FitAlignment: "alignments that were finished are on disk; the same command fits the others",
     Export: LOST,
 }
 RENAMED = {"stats": "pools", "quality": "audit", "compare": "audit"}

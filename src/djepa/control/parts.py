@@ -163,17 +163,23 @@ def shipped_alignment(world: str, name: str) -> str:
     """Folder of an alignment that comes with the package."""
     if get_task(world).name != "push":
         raise DjepaError(
-            f"The package has no alignment for {world}. Fit one (djepa fit, or djepa study "
-            f"{world}) and give --alignment its folder."
+            f"The package has no alignment for {world}. Fit one (djepa collect, predict, fit) and "
+            "give --alignment its folder."
         )
     return str(SUITE / name)
 
 
 def _matching(name: str, of: str, world: str) -> tuple[str, str]:
     """Weights of that geometry with that hash, among those that go by name."""
-    for place in shipped():
-        if weights_hash(place) == of or (not of and place in (name, f"{world}-{name}")):
+    same = [place for place in shipped() if of and weights_hash(place) == of]
+    for place in same or ([] if of else [name, f"{world}-{name}"]):
+        if place in shipped() and geometry_name(place) == name:
             return place, weights_hash(place)
+    if same:
+        raise DjepaError(
+            f"The alignment reads '{name}', one view or one part of the cost of {same[0]}. Closed "
+            "loop sees whole models: fit on evidence of whole models (djepa predict, djepa fit)."
+        )
     raise DjepaError(
         f"The alignment was fitted with weights {of[:12]} of {name}, and none of those that go by "
         "name have this hash (djepa weights lists them; DJEPA_WEIGHTS adds folders). Fit again."

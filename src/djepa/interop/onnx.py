@@ -19,7 +19,6 @@ from djepa.evidence.tokens import NEIGHBOURS
 from djepa.files import write_atomically
 from djepa.interop.decision_graph import DecisionGraph
 from djepa.interop.graph import INPUTS, OUTPUTS
-from djepa.interop.requests import feeling
 from djepa.lift.planner import Planner
 from djepa.models.protocol import CONTEXT, STRIDE
 
@@ -68,7 +67,7 @@ def export_onnx(planner: Planner, path: Path, horizon: int = 25, made_from: str 
     assert found is not None
     proto = found.model_proto
     about = {"geometries": ",".join(graph.names), "least": str(least), "planner": made_from}
-    about["feels"] = ",".join(feeling(planner))
+    about["feels"] = ",".join(planner.feeling())
     onnx.helper.set_model_props(proto, about)
     write_atomically(path, proto.SerializeToString())
 

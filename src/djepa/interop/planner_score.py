@@ -19,7 +19,6 @@ from torch import Tensor
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 from djepa.interop.record import DecisionRecord, record
-from djepa.interop.requests import feeling
 from djepa.lift.planner import Planner
 from djepa.models.fast import Inputs
 from djepa.models.protocol import CONTEXT, STRIDE
@@ -97,7 +96,7 @@ class PlannerScore:
         felt = batch.get(FELT, {})
         if when in felt:
             return torch.as_tensor(felt[when]).cpu().float()
-        if asks := feeling(self.planner):
+        if asks := self.planner.feeling():
             raise DjepaError(
                 f"{', '.join(asks)} needs what is felt, and the batch has no {FELT}.{when}: "
                 "--env.poses=true"

@@ -52,18 +52,12 @@ def is_local(host: str) -> bool:
     return host == "localhost"
 
 
-def feeling(planner: Planner) -> list[str]:
-    """Geometries that read proprioception, and would take zeros for the pusher's place."""
-    known = planner.geometries
-    return [name for name in known if hasattr(known[name], "proprio_weight")]
-
-
 def check(planner: Planner, given: Named, most: int) -> None:
     """Refuse arrays that are not one request of this planner, by name."""
     for name in given.keys() - NEEDED.keys() - {"proprio"}:
         raise DjepaError(f"Unknown array '{name}'. Give {', '.join(NEEDED)} and proprio.")
     missing = [name for name in NEEDED if name not in given]
-    if (feels := feeling(planner)) and "proprio" not in given:
+    if (feels := planner.feeling()) and "proprio" not in given:
         missing.append(f"proprio, which {' and '.join(feels)} read")
     if missing:
         raise DjepaError(f"The request lacks {', '.join(missing)}.")

@@ -20,7 +20,6 @@ from djepa.align.fit import Alignment
 from djepa.errors import DjepaError, MissingExtraError
 from djepa.evidence.evidence import Evidence
 from djepa.interop.population import Recorder
-from djepa.interop.requests import feeling
 from djepa.lift.planner import Plan, Planner
 from djepa.lift.search import SearchCost
 
@@ -59,11 +58,11 @@ class PlannerCost:
         return self._search.decide(once, candidates)
 
     def _check(self, info: Mapping[str, Any], *names: str) -> None:
-        """A geometry that feels would take zeros for the pusher's place."""
-        feels = [name for name in feeling(self.planner) if name in names]
+        """Geometries that read proprioception need it in the info."""
+        feels = self.planner.feeling(names)
         if feels and "djepa_proprio" not in info:
             raise DjepaError(
-                f"{', '.join(feels)} needs what is felt: info lacks djepa_proprio (4, 4), which "
+                f"{', '.join(feels)} reads proprioception: info lacks djepa_proprio (4, 4), which "
                 "Remember adds where the environment gives proprio and goal_proprio."
             )
 

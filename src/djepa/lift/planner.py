@@ -5,7 +5,7 @@
 Legend: N starts, K candidates, H controls, B blocks of five, A action width, D latent.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,7 +72,7 @@ class Planner:
         (N, K, H, A), IDs (N, K); proprioception (N, 4, 4) of the three frames and of the goal, for
         geometries that take it. Ranks are within the pool, so give the pool that is final.
         """
-        given = _inputs(context_frames, history, goal_frame, candidates, proprio)
+        given = self._inputs(context_frames, history, goal_frame, candidates, proprio)
         costs, ends, goals = {}, {}, {}
         kept: tuple[Tensor, Tensor] | None = None
         for name, predicted in self.predict(tuple(self.geometries), given).items():
@@ -118,7 +118,9 @@ class Planner:
 
         Search with this; when the population is final, `plan` decides within it.
         """
-        given = _inputs(context_frames, history, goal_frame, candidates, proprio)
+        given = self._inputs(
+            context_frames, history, goal_frame, candidates, proprio, (self.lifted,)
+        )
         return self.predict((self.lifted,), given)[self.lifted].cost
 
     def predict(self, names: tuple[str, ...], given: Inputs) -> dict[str, Predicted]:
@@ -131,13 +133,31 @@ class Planner:
             self._checked[names] = Checked(models, device, self.way or RECORDED)
         return self._checked[names].predict(given)
 
+    def feeling(self, among: Iterable[str] = ()) -> list[str]:
+        """Geometries, all or among these, that read proprioception."""
+        names = tuple(among) or tuple(self.geometries)
+        return [name for name in names if hasattr(self.geometries[name], "proprio_weight")]
 
-def _inputs(
-    frames: Tensor, history: Tensor, goal: Tensor, candidates: Tensor, proprio: Tensor | None
-) -> Inputs:
-    if proprio is None:
-        proprio = torch.zeros(len(candidates), 4, 4, device=candidates.device)
-    return Inputs(frames, goal, proprio, history, candidates)
+    def _inputs(
+        self,
+        frames: Tensor,
+        history: Tensor,
+        goal: Tensor,
+        candidates: Tensor,
+        proprio: Tensor | None,
+        among: tuple[str, ...] = (),
+    ) -> Inputs:
+        """Zeros would be a pusher at the wrong place, so they are given only where nothing reads
+        them.
+        """
+        if proprio is None:
+            if feels := self.feeling(among):
+                raise DjepaError(
+                    f"{', '.join(feels)} of this planner read proprioception: give proprio "
+                    "(N, 4, 4), of the three context frames and of the goal."
+                )
+            proprio = torch.zeros(len(candidates), 4, 4, device=candidates.device)
+        return Inputs(frames, goal, proprio, history, candidates)
 
 
 def reads_back(plan: Plan, ids: Tensor) -> bool:

@@ -34,7 +34,7 @@ from djepa.threads import one_thread
 
 CERTIFIED, FILE = "D-JEPA, certified", "guarantee.json"
 LIMIT, CONFIDENCE = 0.01, 0.95  # harm, and how sure
-FOLDS = 5  # logs are left out in so many groups
+FOLDS, FEW = 5, 12  # groups of logs that are left out; of so few logs each one alone
 GUARANTEE = Kind(
     "certified gate",
     "djepa-certified-gate",
@@ -57,7 +57,8 @@ FOLDED = tuple(name for name in FITS if name.startswith("anchor"))
 
 
 def _anchor(fit: Seen, risk: bool, engine: Engine) -> Readout:
-    return fit_anchor(*fit, risk=risk, folds=FOLDS, engine=engine)
+    folds = None if len(set(fit[0].logs)) <= FEW else FOLDS
+    return fit_anchor(*fit, risk=risk, folds=folds, engine=engine)
 
 
 def driving_evidence(bank: TrafficBank) -> DrivingEvidence:

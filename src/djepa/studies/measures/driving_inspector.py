@@ -23,11 +23,11 @@ from djepa.worlds.traffic.plane import Array
 from djepa.worlds.traffic.scene import EVERY, FRONT, REAR, WIDTH
 
 SIDE, CM = 80, 100  # m of the table, centimetres in a metre
-OTHERS = 12  # road users that are drawn, all of the size of a car
+OTHERS = {(9.0, 2.5): 4, (4.6, 1.9): 12, (0.8, 0.8): 6}  # length and width in m: how many are drawn
+LONG, SMALL = 6.5, 2.2  # m; between them it is drawn as a car
 AWAY = -500 * CM  # where those are drawn that are not there
 EGO = tuple((CM * x, CM * y) for x, y in (
     (FRONT, WIDTH / 2), (-REAR, WIDTH / 2), (-REAR, -WIDTH / 2), (FRONT, -WIDTH / 2)))  # fmt: skip
-CAR = ((230.0, 95.0), (-230.0, 95.0), (-230.0, -95.0), (230.0, -95.0))
 
 
 def inspector(methods: Sequence[str], many: tuple[int, int, int]) -> Measure:
@@ -79,8 +79,12 @@ def _rows(study: Study, case: Case, many: tuple[int, int, int]) -> list[int]:
 
 def _parts() -> list[Part]:
     """The other road users, above them the car."""
-    places = [(3 * i, 3 * i + 1, 3 * i + 2) for i in range(OTHERS + 1)]
-    others = [Part("polygon", "others", "block", at, corners=CAR) for at in places[1:]]
+    shapes = [_box(*size) for size, many in OTHERS.items() for _ in range(many)]
+    places = [(3 * i, 3 * i + 1, 3 * i + 2) for i in range(len(shapes) + 1)]
+    others = [
+        Part("polygon", "others", "block", at, corners=box)
+        for at, box in zip(places[1:], shapes, strict=True)
+    ]
     return [*others, Part("polygon", "ego car", "pusher", places[0], corners=EGO, trail=True)]
 
 
@@ -100,7 +104,7 @@ def _scene(study: Study, case: Case, row: int, at: int) -> dict[str, Any]:
         "identity": bank.known.names[at].replace("@", "")[:16],
         "context": [image],
         "goal": image,
-        "aim": [*end.tolist(), *([AWAY] * 3 * OTHERS)],
+        "aim": [*end.tolist(), *([AWAY] * 3 * sum(OTHERS.values()))],
         "ground": [_flat(np.array(polygon)).tolist() for polygon in scene["road"]],
         "ids": list(range(K)),
         "origin": scene["why"],
@@ -111,15 +115,26 @@ def _scene(study: Study, case: Case, row: int, at: int) -> dict[str, Any]:
 
 
 def _others(scene: Mapping[str, Any]) -> Any:
-    """(9, 3 OTHERS) whole numbers: those that come nearest to the car's start."""
-    found = np.full((len(scene["others"][0][::EVERY]) if scene["others"] else 9, OTHERS, 3), AWAY)
+    """(9, 66) whole numbers: of each size those that come nearest to the car's start."""
     paths = [one[::EVERY] for one in scene["others"]]
+    found = np.full((9, sum(OTHERS.values()), 3), AWAY)
     away = [min((np.hypot(*p[:2]) for p in one if p is not None), default=np.inf) for one in paths]
-    for place, i in enumerate(np.argsort(away, kind="stable")[:OTHERS].tolist()):
-        for step, pose in enumerate(paths[i]):
-            if pose is not None:
-                found[step, place] = _placed(np.array(pose))
+    kinds = [0 if size[0] > LONG else 1 if size[0] > SMALL else 2 for size in scene["sizes"]]
+    place = 0
+    for kind, many in enumerate(OTHERS.values()):
+        of = [i for i in np.argsort(away, kind="stable").tolist() if kinds[i] == kind][:many]
+        for at, i in enumerate(of, place):
+            for step, pose in enumerate(paths[i]):
+                if pose is not None:
+                    found[step, at] = _placed(np.array(pose))
+        place += many
     return found.reshape(len(found), -1)
+
+
+def _box(length: float, width: float) -> tuple[tuple[float, float], ...]:
+    """Corners in centimetres."""
+    x, y = CM * length / 2, CM * width / 2
+    return (x, y), (-x, y), (-x, -y), (x, -y)
 
 
 def _flat(points: Array) -> Any:

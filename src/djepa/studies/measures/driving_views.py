@@ -38,8 +38,9 @@ RULES: dict[str, tuple[str, Callable[[Parts, Parts], Mask]]] = {
         lambda a, b: (b["nc"] < 1) & (a["nc"] == 1),
     ),
     "harmed": (
-        "The reverse: the first scene in which only the aligned choice collides.",
-        lambda a, b: (a["nc"] < 1) & (b["nc"] == 1),
+        "The reverse: the first scene in which only the aligned choice collides, and the native "
+        "one stays on the road.",
+        lambda a, b: (a["nc"] < 1) & (b["nc"] == 1) & (b["dac"] == 1),
     ),
     "clearance": (
         "The first scene in which the native choice comes too near to somebody, without a "

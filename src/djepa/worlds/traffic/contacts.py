@@ -1,8 +1,8 @@
 """Collisions and near collisions of executed candidates with traffic that does not react.
 
-A track is excused for good at its first contact that is not the ego's fault (for time to collision:
-that is no failure). So the first contact of a candidate with a track decides, and all candidates
-and tracks are tested at once.
+A track is excused for good at its first contact that is not the ego's fault; for time to collision,
+at its first near contact that is no failure. The two lists are apart, as in NAVSIM. So the first
+contact of each kind of a candidate with a track decides, and all are tested at once.
 
 Legend: K candidates, 41 executed states each, T tracks, E contacts.
 """
@@ -80,11 +80,9 @@ def collisions(scene: Scene, traffic: Array, states: Array, where: Where) -> tup
     at_fault = _at_fault(states, boxes, shape, kind, where, k, t, j)
     cost = np.where(kind[j] == Kind.STATIC, 0.5, 0.0)
     np.minimum.at(nc, k[at_fault], cost[at_fault])
-    excused = np.zeros((len(states), len(near)), bool)
-    excused[k[~at_fault], j[~at_fault]] = True
 
-    k, t, _, j = contacts.T
-    k, t, o, j = _first(contacts[(states[k, t, V] >= TTC_STANDING) & ~excused[k, j]])
+    k, t = contacts[:, 0], contacts[:, 1]
+    k, t, o, j = _first(contacts[np.abs(states[k, t, V]) >= TTC_STANDING])
     bearing = _bearing(states[k, t], boxes[j, t + o])
     loose = (where.several_lanes | where.off_road | where.intersection)[k, t]
     ttc[k[(bearing < AHEAD) | (loose & (bearing <= BEHIND))]] = 0.0
@@ -108,7 +106,8 @@ def _contacts(states: Array, boxes: Array, shape: Array, size: Array) -> Rows:
     The ego box at t + o is the one at t moved along its heading at its speed.
     """
     steps, ahead = np.arange(states.shape[1]), np.array(OFFSETS)
-    shift = unit(states[..., H])[:, :, None] * (states[..., V, None] * ahead * DT)[..., None]
+    far = np.abs(states[..., V, None]) * ahead * DT
+    shift = unit(states[..., H])[:, :, None] * far[..., None]
     ego = ego_centre(states)[:, :, None] + shift  # (K, 41, O, 2)
     others = boxes[:, steps[:, None] + ahead, :2]  # (n, 41, O, 2)
     reach = (np.hypot(*EGO_SIZE) + np.hypot(*size.T)) / 2
@@ -139,7 +138,7 @@ def _at_fault(
     bumper = ego_corners(ego)
     front = segment_meets_box(bumper[:, 0], bumper[:, 3], shape[j, t])
     beside = (where.several_lanes | where.off_road)[k, t]
-    return (ego[:, V] > STANDING) & (standing[j] | (~rear & (front | beside)))
+    return (np.abs(ego[:, V]) > STANDING) & (standing[j] | (~rear & (front | beside)))
 
 
 def _bearing(ego: Array, track: Array) -> Array:

@@ -19,7 +19,7 @@ from djepa.worlds.traffic.execute import execute
 from djepa.worlds.traffic.plane import Array, project
 from djepa.worlds.traffic.scene import Scene, ego_centre, ego_corners
 
-RULE = "pdms.v1"
+RULE = "pdms.v1.2"  # of NAVSIM v1; the last number is that of our reading of it
 LEAST_PROGRESS = 5.0  # m; below it progress counts in full
 SECOND = 10  # steps
 WRONG_WAY = (2.0, 6.0)  # m in a second outside the route's lanes: half, none
