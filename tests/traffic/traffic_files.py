@@ -62,7 +62,7 @@ def write_npz(path: Path, **changes: Any) -> Path:
     return path
 
 
-def write_xml(path: Path) -> Path:
+def write_xml(path: Path, name: str = "tiny", extra: str = "") -> Path:
     def bound(name: str, points: np.ndarray) -> str:
         rows = "".join(f"<point><x>{x}</x><y>{y}</y></point>" for x, y in points)
         return f"<{name}>{rows}</{name}>"
@@ -89,7 +89,7 @@ def write_xml(path: Path) -> Path:
         for i, rows in enumerate(states())
     )
     path.write_text(
-        f'<commonRoad timeStepSize="0.1" benchmarkID="tiny">{lanes}{tracks}</commonRoad>'
+        f'<commonRoad timeStepSize="0.1" benchmarkID="{name}">{lanes}{tracks}{extra}</commonRoad>'
     )
     return path
 
@@ -121,16 +121,17 @@ def scenario() -> dict[str, Any]:
         }
         for i, rows in enumerate(states())
     }
-    return {"id": "tiny", "tracks": tracks, "map_features": features}
+    about = {"ts": DT * np.arange(STEPS)}
+    return {"id": "tiny", "tracks": tracks, "map_features": features, "metadata": about}
 
 
-def write_pickle(path: Path) -> Path:
-    path.write_bytes(pickle.dumps(scenario()))
+def write_pickle(path: Path, **changes: Any) -> Path:
+    path.write_bytes(pickle.dumps(scenario() | changes))
     return path
 
 
-def write_av2(folder: Path) -> Path:
-    """The ego vehicle stands at (-20, 0) and looks along x."""
+def write_av2(folder: Path, boxes: str = "annotations.feather", **changes: Any) -> Path:
+    """The ego vehicle stands at (-20, 0) and looks along x. Changes are columns of the boxes."""
     import pyarrow as pa
     from pyarrow import feather
 
@@ -149,7 +150,7 @@ def write_av2(folder: Path) -> Path:
     def repeat(values: Any) -> np.ndarray:
         return np.repeat(np.array(values), STEPS)
 
-    boxes = {
+    columns = {
         "timestamp_ns": np.tile(stamps, 3),
         "track_uuid": repeat(["1", "2", "3"]),
         "category": repeat(["REGULAR_VEHICLE", "REGULAR_VEHICLE", "PEDESTRIAN"]),
@@ -157,7 +158,7 @@ def write_av2(folder: Path) -> Path:
         "width_m": repeat(SIZE[:, 1]),
         **pose(rows[..., 0].ravel() + 20, rows[..., 1].ravel(), rows[..., 2].ravel()),
     }
-    feather.write_feather(pa.table(boxes), folder / "annotations.feather")
+    feather.write_feather(pa.table(columns | changes), folder / boxes)
     ego = {"timestamp_ns": stamps, **pose(np.full(STEPS, -20.0), np.zeros(STEPS), np.zeros(STEPS))}
     feather.write_feather(pa.table(ego), folder / "city_SE3_egovehicle.feather")
 
@@ -180,3 +181,76 @@ def write_av2(folder: Path) -> Path:
     archive = {"lane_segments": segments, "drivable_areas": {"1": {"area_boundary": line(area)}}}
     (folder / "map/log_map_archive_tiny.json").write_text(json.dumps(archive))
     return folder
+
+
+def older(pickled: bytes) -> bytes:
+    """The names of numpy 1; a length stands before them from protocol 4 on."""
+    for part in (b"multiarray", b"numeric"):
+        new, old = b"numpy._core." + part, b"numpy.core." + part
+        with_length = pickled.replace(bytes([len(new)]) + new, bytes([len(old)]) + old)
+        pickled = with_length.replace(new, old)
+    return pickled
+
+
+def forged(dtype: bytes, state: bytes, shape: bytes = b"I1\nt", size: int = 8) -> bytes:
+    """A pickle of one array whose type has a state of its own."""
+    kind = b"cnumpy\ndtype\n(X\2\0\0\0" + dtype + b"I00\nI01\ntR" + state
+    begun = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntC\1btR"
+    return (
+        b"\x80\3"
+        + begun
+        + b"(I1\n("
+        + shape
+        + kind
+        + b"I00\nC"
+        + bytes([size])
+        + bytes(size)
+        + b"tb."
+    )
+
+
+OBJECT = b"cnumpy\ndtype\n(X\2\0\0\0O8I00\nI01\ntR"
+FIELDS = b"(X\4\0\0\0typet}X\4\0\0\0type(" + OBJECT + b"I0\nts"
+NUMBERS = b"(I3\nX\1\0\0\0<NNNI-1\nI-1\nI0\ntb"
+HOSTILE = {
+    "type with a field of objects": forged(b"V8", b"(I3\nX\1\0\0\0|N" + FIELDS + b"I8\nI1\nI0\ntb"),
+    "fields in a plain type": forged(b"f8", b"(I3\nX\1\0\0\0<N" + FIELDS + b"I8\nI1\nI0\ntb"),
+    "subarray": forged(
+        b"f8", b"(I3\nX\1\0\0\0<(cnumpy\ndtype\n(X\2\0\0\0f8tRI9\ntNNI-1\nI-1\nI0\ntb"
+    ),
+    "flags of objects": forged(b"f8", b"(I3\nX\1\0\0\0<NNNI-1\nI-1\nI63\ntb"),
+    "size of its own": forged(b"f8", b"(I3\nX\1\0\0\0<NNNI800\nI-1\nI0\ntb"),
+    "objects": forged(b"O8", b""),
+    "negative shape": forged(b"f8", NUMBERS, b"I-1\nI-1\nt"),
+    "huge shape": forged(b"f8", NUMBERS, b"L4611686018427387905L\nI4\nt"),
+    "too few bytes": forged(b"f8", NUMBERS, b"I2\nt"),
+    "too many bytes": forged(b"f8", NUMBERS, size=16),
+    "array called": b"\x80\3cnumpy\nndarray\n(I9\ntR.",
+    "array made new": b"\x80\3cnumpy\nndarray\n)\x81.",
+    "type changed": b"\x80\3cnumpy\ndtype\n}X\1\0\0\0aI1\nsb.",
+    "deep key": b"\x80\2}N" + 10**6 * b"\x85" + b"Ns.",
+    "huge memo": b"\x80\2}r\xff\xff\xff\x7f.",
+    "huge bytes": b"\x80\5\x96\xff\xff\xff\xff\xff\0\0\0.",
+    "nothing below": b"\x80\2\x87.",
+    "no end": b"\x80\2}",
+}
+
+
+def obstacle(shape: str, word: str, heading: float = 0.0) -> str:
+    return (
+        f'<staticObstacle id="9"><type>{word}</type><shape>{shape}</shape><initialState><position>'
+        f"<point><x>10</x><y>20</y></point></position><orientation><exact>{heading}</exact>"
+        "</orientation><time><exact>0</exact></time></initialState></staticObstacle>"
+    )
+
+
+def polygon(*points: tuple[float, float]) -> str:
+    return (
+        f"<polygon>{''.join(f'<point><x>{x}</x><y>{y}</y></point>' for x, y in points)}</polygon>"
+    )
+
+
+RECTANGLE = (
+    "<rectangle><length>4</length><width>2</width><orientation>0.5</orientation>"
+    "<center><x>1</x><y>0</y></center></rectangle>"
+)

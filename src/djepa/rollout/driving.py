@@ -22,11 +22,17 @@ from djepa.worlds.traffic.forecast import FORECASTS
 from djepa.worlds.traffic.generate import make_log, scenes_of
 from djepa.worlds.traffic.judge import RULE, Judge, Judgement, judge_states, locate, route_progress
 from djepa.worlds.traffic.plane import Array
-from djepa.worlds.traffic.read import READERS, read_recording
-from djepa.worlds.traffic.recording import cut, egos
+from djepa.worlds.traffic.read import (
+    READERS,
+    files_of,
+    is_recording,
+    moment_of,
+    read_recording,
+)
+from djepa.worlds.traffic.recording import Recording, cut, egos
 from djepa.worlds.traffic.reference import progress_of, reference_drive
 from djepa.worlds.traffic.rules import by_rules
-from djepa.worlds.traffic.scene import Scene
+from djepa.worlds.traffic.scene import AHEAD, Scene
 
 Arrays = dict[str, npt.NDArray[Any]]
 PARTS = ("pdms", "nc", "dac", "ttc", "ep", "comfort", "ddc", "progress")
@@ -84,12 +90,26 @@ class TrafficWork:
 
 
 def recorded_files(folder: Path) -> tuple[tuple[str, str], ...]:
-    """Names and hashes of all recorded logs in a folder, by name."""
-    names = sorted(p.name for p in folder.glob("*") if p.suffix.lower() in READERS)
+    """Names and hashes of all recordings in a folder, by name: files, and folders of Argoverse 2.
+
+    The hash of a folder is that of the hashes and names of the files that are read.
+    """
+    names = sorted(p.name for p in folder.glob("*") if is_recording(p))
     if not names:
         known = ", ".join(READERS)
-        raise DjepaError(f"{folder} holds no recorded traffic: no file ends in {known}.")
-    return tuple((name, sha256(read_bytes(folder / name))) for name in names)
+        raise DjepaError(
+            f"{folder} holds no recorded traffic: no file ends in {known}, and no folder in it "
+            "is a log of Argoverse 2 with annotations."
+        )
+    return tuple((name, _hash(folder / name)) for name in names)
+
+
+def _hash(path: Path) -> str:
+    if not path.is_dir():
+        return sha256(read_bytes(path))
+    files = {file.relative_to(path).as_posix(): file for file in files_of(path)}
+    lines = (f"{sha256(read_bytes(file))} {name}\n" for name, file in sorted(files.items()))
+    return sha256("".join(lines).encode())
 
 
 @lru_cache(maxsize=4)
@@ -99,13 +119,44 @@ def scenes_in(config: TrafficConfig, log: int, folder: Path | None = None) -> tu
         return tuple(scenes_of(make_log(config.split, log, config.seed), config.per_log))
     if folder is None:
         raise DjepaError("Recorded scenes are read again from their files: give their folder.")
-    name, expected = config.files[log]
-    if sha256(read_bytes(folder / name)) != expected:
-        raise DjepaError(f"{folder / name} is not the file that was judged before.")
-    recording = read_recording(folder / name)
-    rows = egos(recording)
+    recording = _recording(config, log, folder)
+    before = _shown_before(config, log, folder)
+    rows = [row for row in egos(recording) if recording.ids[row] not in before]
     places = np.linspace(0, len(rows) - 1, min(config.per_log, len(rows))).round().astype(int)
     return tuple(cut(recording, rows[i]) for i in np.unique(places).tolist())
+
+
+def _recording(config: TrafficConfig, log: int, folder: Path) -> Recording:
+    name, expected = config.files[log]
+    if _hash(folder / name) != expected:
+        raise DjepaError(f"{folder / name} is not the file that was judged before.")
+    return read_recording(folder / name)
+
+
+def _shown_before(config: TrafficConfig, log: int, folder: Path) -> set[str]:
+    """Cars that are egos of an earlier recording of the same take at some of the same moments.
+
+    Recordings of a take show the same cars. Where two begin at most 5 s apart, a car that can be
+    the ego in both would count twice: the earlier counts.
+    """
+    moments = _moments(config.files, folder)
+    here, found = moments[log], set[str]()
+    if here is None:
+        return found
+    for other, there in enumerate(moments):
+        if there is None or there[0] != here[0] or (there[1], other) >= (here[1], log):
+            continue
+        if here[1] - there[1] <= AHEAD:
+            recording = _recording(config, other, folder)
+            found.update(recording.ids[row] for row in egos(recording))
+    return found
+
+
+@lru_cache(maxsize=4)
+def _moments(
+    files: tuple[tuple[str, str], ...], folder: Path
+) -> tuple[tuple[str, int] | None, ...]:
+    return tuple(moment_of(folder / name) for name, _ in files)
 
 
 def run_traffic(work: TrafficWork) -> dict[str, Arrays]:

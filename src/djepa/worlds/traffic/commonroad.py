@@ -1,5 +1,18 @@
-"""Reader of CommonRoad scenarios (XML, versions 2018b and 2020a)."""
+"""Reader of CommonRoad scenarios (XML, versions 2018b and 2020a).
 
+A log is a place: all scenarios whose names begin with the same country and place are one log, so
+USA_US101-5_1_T-1 and USA_US101-15_1_T-1 are of the log USA_US101. A file does not say when it was
+recorded, and neither number tells: scenarios of NGSIM with other maps, and with other
+configurations on one map, show the same cars at the same time. Intervals resample whole logs, so to
+take two recordings for one makes them wider, and to take one for two would make them too narrow. A
+name of another form is a log of its own.
+
+A shape turns about its own middle, as in commonroad-io. Polygons, and several shapes together,
+become the smallest box along the heading. An obstacle that stands is a static object (a building, a
+pillar, a median, something unknown) unless its type is that of a road user.
+"""
+
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
@@ -8,12 +21,17 @@ import numpy as np
 
 from djepa.errors import DjepaError
 from djepa.worlds.traffic.lanes import lane_between, mark_crossings, widened
-from djepa.worlds.traffic.plane import Array
+from djepa.worlds.traffic.plane import Array, corners, cross, unit
 from djepa.worlds.traffic.reading import KINDS, check_extent, reading
 from djepa.worlds.traffic.recording import Recording
 from djepa.worlds.traffic.scene import DT, Kind, Lane
 
 OBSTACLES = ("obstacle", "dynamicObstacle", "staticObstacle")
+SHAPES = ("rectangle", "circle", "polygon")
+DRIVEN = {
+    *("car", "truck", "bus", "taxi", "motorcycle", "train", "priorityvehicle", "parkedvehicle"),
+}
+NAME = re.compile(r"(?:C-)?([A-Z]{3}_[A-Za-z0-9]+)-\d+(?:_.+)?")  # country, place, map, the rest
 
 
 def read_commonroad(path: Path) -> Recording:
@@ -30,7 +48,13 @@ def read_commonroad(path: Path) -> Recording:
         return _recording(root, root.attrib.get("benchmarkID", path.stem))
 
 
-def _recording(root: Element, log: str) -> Recording:
+def log_of(name: str) -> str:
+    """The log that a scenario of this name is of."""
+    found = NAME.fullmatch(name)
+    return found[1] if found else name
+
+
+def _recording(root: Element, name: str) -> Recording:
     lanes = mark_crossings(_lanes(root))
     found = [_track(node) for tag in OBSTACLES for node in root.iter(tag)]
     steps = 1 + max((step for rows, _, _, _ in found for step in rows), default=0)
@@ -42,7 +66,8 @@ def _recording(root: Element, log: str) -> Recording:
         for step, row in rows.items():
             track[step] = row
     return Recording(
-        log=log,
+        log=log_of(name),
+        name=name,
         lanes=lanes,
         drivable=widened(lanes),
         state=state,
@@ -80,26 +105,75 @@ def _track(node: Element) -> tuple[dict[int, list[float]], bool, Array, Kind]:
     """States by step, does it stand, length and width, kind."""
     still = node.tag == "staticObstacle" or node.findtext("role") == "static"
     states = [_child(node, "initialState"), *node.findall("trajectory/state")]
+    pivot, arm, turn, size = _shape(_child(node, "shape"))
     rows = {}
     for state in states:
-        point = _child(state, "position/point")
         step = 0 if still else int(_number(_child(state, "time")))
         if step < 0:
             raise DjepaError("a state is before step 0")
+        heading = _number(_child(state, "orientation"))
+        ahead = unit(np.array(heading))
+        aside = np.array([-ahead[1], ahead[0]])
+        centre = _point(_child(state, "position/point")) + pivot + arm[0] * ahead + arm[1] * aside
         speed = state.find("velocity")
-        rows[step] = [
-            float(point.findtext("x", "nan")),
-            float(point.findtext("y", "nan")),
-            _number(_child(state, "orientation")),
-            0.0 if speed is None else _number(speed),
-        ]
-    box = node.find("shape/rectangle")
-    if box is not None:
-        size = [float(box.findtext(side, "nan")) for side in ("length", "width")]
-    else:
-        size = [2 * float(_child(node, "shape/circle").findtext("radius", "nan"))] * 2
-    kind = KINDS.get((node.findtext("type") or "").lower(), Kind.VEHICLE)
-    return rows, still, np.array(size), kind
+        rows[step] = [*centre, heading + turn, 0.0 if speed is None else _number(speed)]
+    word = (node.findtext("type") or "").lower()
+    other = Kind.STATIC if still and word not in DRIVEN else Kind.VEHICLE
+    return rows, still, size, KINDS.get(word, other)
+
+
+def _shape(shape: Element) -> tuple[Array, Array, float, Array]:
+    """The box of a shape: what it turns about, from there to its middle (both (2,), in the frame
+    of the obstacle), its own turn, and (2,) length and width.
+    """
+    parts = [part for part in shape if part.tag in SHAPES]
+    if not parts:
+        raise DjepaError(f"a shape is none of {', '.join(SHAPES)}")
+    if len(parts) == 1 and parts[0].tag == "rectangle":
+        return _middle(parts[0]), np.zeros(2), _turn(parts[0]), _sides(parts[0])
+    outline = np.concatenate([_outline(part) for part in parts])
+    low, high = outline.min(0), outline.max(0)
+    middle = (low + high) / 2
+    one = len(parts) == 1 and parts[0].tag == "polygon"
+    pivot = _centroid(outline) if one else middle
+    return pivot, middle - pivot, 0.0, high - low
+
+
+def _outline(part: Element) -> Array:
+    """(P, 2) points around a shape."""
+    if part.tag == "polygon":
+        points = _points(part)
+        if len(points) < 3:
+            raise DjepaError("a polygon has fewer than three points")
+        return points
+    turn = _turn(part) if part.tag == "rectangle" else 0.0
+    return corners(_middle(part), np.array(turn), _sides(part))
+
+
+def _sides(part: Element) -> Array:
+    """(2,) length and width of a rectangle or circle."""
+    if part.tag == "circle":
+        return np.full(2, 2 * float(part.findtext("radius", "nan")))
+    return np.array([float(part.findtext(side, "nan")) for side in ("length", "width")])
+
+
+def _middle(part: Element) -> Array:
+    centre = part.find("center")
+    return np.zeros(2) if centre is None else _point(centre)
+
+
+def _turn(part: Element) -> float:
+    return float(part.findtext("orientation", "0"))
+
+
+def _centroid(outline: Array) -> Array:
+    """(2,) middle of the area of a polygon (P, 2)."""
+    origin = outline[0]
+    here, after = outline - origin, np.roll(outline - origin, -1, 0)
+    twice = cross(here, after)
+    if abs(twice.sum()) < 1e-9:
+        return outline.mean(0)
+    return origin + ((here + after) * twice[:, None]).sum(0) / (3 * twice.sum())
 
 
 def _child(node: Element, path: str) -> Element:
@@ -118,6 +192,10 @@ def _number(node: Element) -> float:
     return sum(map(float, ends)) / 2
 
 
-def _points(bound: Element) -> Array:
-    rows = [[float(p.findtext(axis, "nan")) for axis in "xy"] for p in bound.findall("point")]
-    return np.array(rows, float).reshape(-1, 2)
+def _points(line: Element) -> Array:
+    """(P, 2)."""
+    return np.array([_point(p) for p in line.findall("point")], float).reshape(-1, 2)
+
+
+def _point(node: Element) -> Array:
+    return np.array([float(node.findtext(axis, "nan")) for axis in "xy"])

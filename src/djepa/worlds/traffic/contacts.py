@@ -133,7 +133,7 @@ def _at_fault(
     k, t, j = at
     ego, track = states[k, t], boxes[j, t]
     seen = np.isfinite(boxes[..., V]).argmax(1)
-    standing = (kind == Kind.STATIC) | (boxes[np.arange(len(boxes)), seen, V] <= STANDING)
+    standing = (kind == Kind.STATIC) | (np.abs(boxes[np.arange(len(boxes)), seen, V]) <= STANDING)
     rear = _bearing(ego, track) > BEHIND
     bumper = ego_corners(ego)
     front = segment_meets_box(bumper[:, 0], bumper[:, 3], shape[j, t])

@@ -9,6 +9,7 @@ from djepa.errors import DjepaError
 from djepa.worlds.traffic.plane import Areas, Array, lengths, spaced, unit
 from djepa.worlds.traffic.scene import Lane
 
+MOST_LANES = 20_000  # of a map: which share ground is a table of all pairs
 SHOULDER = 0.5  # m added to a lane's sides where a map has no drivable area of its own
 
 
@@ -70,6 +71,8 @@ def _longer(bound: Array, by: float) -> Array:
 
 def mark_crossings(lanes: Sequence[Lane]) -> tuple[Lane, ...]:
     """Lanes that share ground with a lane that is neither beside, before nor after them."""
+    if len(lanes) > MOST_LANES:
+        raise DjepaError(f"it has {len(lanes):,} lanes; {MOST_LANES:,} are the most that are read")
     inner = [spaced(lane.centre, 2.0)[1:-1] for lane in lanes]
     owner = np.repeat(np.arange(len(lanes)), [len(points) for points in inner])
     under = Areas.of([x.polygon for x in lanes]).under(np.concatenate([np.zeros((0, 2)), *inner]))

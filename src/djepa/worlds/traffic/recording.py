@@ -36,7 +36,7 @@ LONGEST = 100.0  # m, of any road user
 class Recording:
     """Lanes and everything that moved on them."""
 
-    log: str
+    log: str  # recordings of one log may share road users
     lanes: tuple[Lane, ...]
     drivable: tuple[Array, ...]
     state: Array  # (T, S, 4) x, y of the box's centre, heading, speed; NaN where not seen
@@ -48,6 +48,7 @@ class Recording:
     gone: Array = field(
         default_factory=lambda: np.zeros((0, 4))
     )  # cars at step 0 with unknown path
+    name: str = ""  # its own, among the recordings of its log; that of the log if empty
 
     def __post_init__(self) -> None:
         T = len(self.ids)
@@ -116,7 +117,7 @@ def cut(recording: Recording, row: int, start: int = 0) -> Scene:
     on_route, path = find_route(recording.lanes, track[start:])
     lanes, drivable, route, red = _local_map(recording, ego, on_route, start)
     return Scene(
-        name=f"{recording.log}/{recording.ids[row]}@{start}",
+        name=f"{recording.name or recording.log}/{recording.ids[row]}@{start}",
         log=recording.log,
         lanes=lanes,
         drivable=drivable,
