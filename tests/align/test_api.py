@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import djepa
+from djepa.align.fit import AlignConfig, Alignment
 from djepa.align.presets import best_for, published_for
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
@@ -71,12 +72,11 @@ def test_costs_below_zero_are_ranked() -> None:
 
 
 def test_large_pools_are_fitted_in_small_batches() -> None:
-    one = made()
-    sizes = {63: 32, 512: 32, 1024: 8, 4096: 1}
-    for K, batch in sizes.items():
-        ids = torch.arange(K).expand(30, K)
-        wide = replace(one, ids=ids, costs=torch.ones(30, K, 1, dtype=torch.float64))
-        assert best_for(wide).batch == batch
+    ours, published = (Alignment(of) for of in (best_for(made()), AlignConfig()))
+    for K, batch in {63: 32, 512: 32, 1024: 8, 4096: 1}.items():
+        assert ours._size(40, K) == batch
+        assert published._size(40, K) == 8  # no attention weights are dropped, so none are held
+    assert ours._size(5, 63) == 5
 
 
 def test_one_call_is_the_long_way(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_a_journal_cut_anywhere_in_its_last_line(
 
 
 def test_a_crash_after_the_manifest_is_tidied_up(small_bank: Bank, bank_copy: Path) -> None:
-    (bank_copy / "begun.json").write_text("{}")
+    (bank_copy / "begun.json").write_text('{"format": "djepa-bank"}')
     (bank_copy / "journal.jsonl").write_text("left over")
     collect(bank_copy, SMALL, LocalEngine(1))
     assert files(bank_copy) == files(small_bank.path)

@@ -40,6 +40,15 @@ def test_published_layout() -> None:
     assert torch.equal(Tokens((), ("c",))(e), e.ranks(["c"]).float())
 
 
+def test_raw_latents_enter_as_they_are() -> None:
+    e = evidence()
+    tokens = Tokens((), ("a",), (), ("b",))(e)
+    assert torch.equal(tokens, torch.cat([e.ranks(["a"]).float(), e.latents["b"]], dim=-1))
+    assert torch.equal(Tokens((), (), (), ("b",))(e), e.latents["b"])
+    with pytest.raises(DjepaError, match="last latents of"):
+        Tokens((), (), (), ("c",))(e)
+
+
 def test_extras_by_hand() -> None:
     ends = [[[0.0], [1.0], [10.0]]]
     e = Evidence.from_arrays(

@@ -7,6 +7,7 @@ Legend: N starts, K candidates, F token width.
 """
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -43,6 +44,7 @@ from djepa.evidence.tokens import Tokens
 from djepa.seeds import generator, seed_for
 from djepa.threads import one_thread
 
+PAIRS = 2**23  # of candidates, that a batch with dropped attention may hold
 AT_ONCE = 2**14  # candidates of several starts whose corrections are computed in one go
 Given = Outcomes | npt.ArrayLike | Tensor  # an array: (N, K) successes
 Mixing = Literal["ranks", "log", "log+ranks", "graded", "graded+ranks"]
@@ -58,6 +60,7 @@ class AlignConfig:
     mixture: Mixing = "ranks"  # convex in ranks as published; the others: see align/mixture.py
     density: tuple[str, ...] = ()  # geometries whose pool density may be an input of a log mixture
     extras: tuple[str, ...] = ()  # further label-free coordinates, see evidence/tokens.py
+    raw: tuple[str, ...] = ()  # geometries whose last latents are coordinates as they are
     operator: OperatorConfig = field(default_factory=lambda: OperatorConfig(inputs=1))
     loss: RelationalLoss = field(default_factory=RelationalLoss)
     updates: int = 1000
@@ -65,6 +68,7 @@ class AlignConfig:
     batch: int = 8
     rate: float = 3e-4
     decay: float = 1e-4
+    cosine: bool = False  # the rate falls to 0 along half a cosine
     clip: float = 1.0
     every: int = 50  # updates, or with `epochs` passes, between two checkpoints
     seed: int = 3072
@@ -87,12 +91,16 @@ class AlignConfig:
     @property
     def latents(self) -> tuple[str, ...]:
         """Geometries of which last latents are needed, beside costs."""
-        return tuple(dict.fromkeys((*self.dense, *self.density)))
+        return tuple(dict.fromkeys((*self.dense, *self.density, *self.raw)))
 
     @property
     def geometries(self) -> tuple[str, ...]:
         """All geometries that are read."""
         return tuple(dict.fromkeys((*self.latents, *self.ranked, *self.base)))
+
+    def tokens(self) -> Tokens:
+        """What the operator reads of a candidate."""
+        return Tokens(self.dense, self.ranked, self.extras, self.raw)
 
 
 def task_local(names: Sequence[str]) -> AlignConfig:
@@ -187,7 +195,7 @@ class Alignment:
             )
         self.gate = self.report = self._fitted = None
         fusion = self._mix(evidence, outcomes)
-        self.tokens = Tokens(c.dense, c.ranked, c.extras)
+        self.tokens = c.tokens()
         base, rows = self._base(evidence, fusion), usable.nonzero().flatten()
         tokens = self._tokens(evidence)
         self.operator = self.fresh(tokens(rows[:1]).shape[-1]).to(base.device)
@@ -342,16 +350,19 @@ class Alignment:
     ) -> tuple[float, ...]:
         """Train the operator on `usable` starts; the losses at the checkpoints."""
         c, losses = self.config, []
-        updates, every = self._length(len(usable))
+        size = self._size(len(usable), ids.shape[1])
+        updates, every = self._length(len(usable), size)
+        worth = outcomes.quality if c.loss.graded else outcomes.success
         random = torch.Generator(base.device).manual_seed(seed_for("dropout", c.seed) % 2**31)
         self._snapshots = [Snapshot(0, 0.0, copy.deepcopy(operator.state_dict()))]
         step = torch.optim.AdamW(operator.parameters(), c.rate, weight_decay=c.decay)
         for update in range(1, updates + 1):
-            rows = usable[self._batch(len(usable), update).to(usable.device)]
+            if c.cosine:
+                rate = c.rate * (1 + math.cos(math.pi * update / updates)) / 2
+                step.param_groups[0]["lr"] = rate
+            rows = usable[self._batch(len(usable), size, update).to(usable.device)]
             scores, delta = operator(tokens(rows), base[rows], random)
-            loss, trust = c.loss(
-                scores, delta, outcomes.success[rows], outcomes.observed[rows], ids[rows]
-            )
+            loss, trust = c.loss(scores, delta, worth[rows], outcomes.observed[rows], ids[rows])
             step.zero_grad()
             loss.backward()
             if not nn.utils.clip_grad_norm_(operator.parameters(), c.clip).isfinite():
@@ -363,20 +374,26 @@ class Alignment:
                 losses.append(loss.item())
         return tuple(losses)
 
-    def _length(self, starts: int) -> tuple[int, int]:
+    def _size(self, starts: int, candidates: int) -> int:
+        """Starts of a batch: fewer where dropped attention of large pools would fill the memory."""
+        c = self.config
+        room = max(1, PAIRS // candidates**2) if c.operator.dropout else starts
+        return min(c.batch, starts, room)
+
+    def _length(self, starts: int, size: int) -> tuple[int, int]:
         """Updates in all, and between two checkpoints."""
-        c, passes = self.config, -(-starts // self.config.batch)
+        c, passes = self.config, -(-starts // size)
         return (c.epochs * passes, c.every * passes) if c.epochs else (c.updates, c.every)
 
-    def _batch(self, starts: int, update: int) -> Tensor:
+    def _batch(self, starts: int, size: int, update: int) -> Tensor:
         """Positions of a batch: drawn anew, or the next part of this pass's order."""
-        c, size = self.config, min(self.config.batch, starts)
+        c = self.config
         if not c.epochs:
             rng = generator("align", c.seed, 0, update)
             return torch.from_numpy(rng.choice(starts, size, replace=False))
-        turn, part = divmod(update - 1, -(-starts // c.batch))
+        turn, part = divmod(update - 1, -(-starts // size))
         order = generator("align", c.seed, 0, "pass", turn).permutation(starts)
-        return torch.from_numpy(order[part * c.batch :][:size])
+        return torch.from_numpy(order[part * size :][:size])
 
     def _calibrated(
         self, scores: tuple[Tensor, Tensor], ids: Tensor, outcomes: Outcomes

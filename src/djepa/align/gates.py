@@ -22,6 +22,7 @@ Policy = Literal["permissive", "conservative", "careful", "graded"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 CAREFUL = 0.05  # level at which calibration starts must show a gain before a careful gate opens
 PARTS = 10**6  # of a quality: sums of integers are exact
+DIGITS = 15  # of a float64
 CELLS = 2**20  # of a table of thresholds and starts in memory
 GRID = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 1.0)
 
@@ -41,6 +42,8 @@ class Gate:
             raise DjepaError(
                 "A gate's threshold must be finite; gates.NEVER keeps the base choice."
             )
+        if self.decimals is not None and not 0 <= self.decimals <= DIGITS:
+            raise DjepaError(f"A gate rounds to 0 to {DIGITS} decimals, not to {self.decimals}.")
 
     def advantage(self, base: Tensor, refined: Tensor, ids: Tensor) -> Tensor:
         """(N,) float64: b[i_b] - s[i_s], or s[i_b] - s[i_s]."""

@@ -42,10 +42,15 @@ def fit_logs(
     A set is the geometries, with the density or without, with ranks beside logarithms or without;
     of equals the first. `success` is true or false, or a quality in [0, 1].
     """
-    sets = product(
-        (False, True) if ranked else (False,), ((), tuple(density)) if density else ((),)
-    )
-    found = [_fit(evidence, success, observed, tuple(names), extra, also) for also, extra in sets]
+    every = mixture_inputs(evidence, names, density, ranked)  # once: density of large pools is slow
+    M, D = len(names), len(density)
+    found = []
+    for also, extra in product((False, True) if ranked else (False,), (0, D) if D else (0,)):
+        first = [*range(M), *range(M, M + extra)]
+        columns = [*first, *(M + D + i for i in first)] if also else first
+        given = every[..., columns]
+        known = tuple(names), tuple(density[:extra])
+        found.append(_fit(evidence, success, observed, given, *known, also))
     return max(found, key=lambda mixture: mixture.held_out)
 
 
@@ -53,12 +58,13 @@ def _fit(
     evidence: Evidence,
     success: Tensor,
     observed: Tensor,
+    inputs: Tensor,
     names: tuple[str, ...],
     density: tuple[str, ...],
     ranked: bool,
 ) -> LogMixture:
     """The likeliest weights for one set of inputs, and how well they do on folds left out."""
-    inputs, ids = mixture_inputs(evidence, names, density, ranked), evidence.ids
+    ids = evidence.ids
     fold = clusters(evidence.identities).to(ids.device) % FOLDS
 
     def judge(weights: Sequence[float], rows: Tensor) -> int:

@@ -5,6 +5,11 @@
     L_local   = mean over successes i and failures j of softplus((μ + s_i - s_j) / T),     (Eq. 7)
                 both among the k candidates with the lowest scores (the tail)
 
+Where outcomes are graded, y is a quality in [0, 1] and the success terms are one: the expected
+quality of a choice by softmax(-s / T).
+
+    L_graded  = -log Σ_i y_i softmax(-s / T)_i
+
 Only executed candidates count: an unobserved one is never a failure. A start whose observed
 candidates are all of one class teaches nothing but trust.
 
@@ -20,6 +25,7 @@ from torch import Tensor
 from djepa.errors import DjepaError
 from djepa.evidence.ranks import strict_ranks
 
+WORTHLESS = 1e-6  # the least quality that counts, so that a logarithm exists
 LARGE = 512  # candidates from which pairs are formed start by start, to save memory
 
 
@@ -33,6 +39,7 @@ class RelationalLoss:
     trust: float = 0.1  # λ_trust
     tail: int = 16  # k, size of the low-score subset
     pooled: bool = False  # task-local variant: all pairs of a batch weigh the same, no fallback
+    graded: bool = False  # y is a quality: L_graded + λ_trust mean δ²
 
     def __post_init__(self) -> None:
         if self.temperature <= 0 or self.tail < 1:
@@ -42,6 +49,10 @@ class RelationalLoss:
         self, scores: Tensor, delta: Tensor, success: Tensor, observed: Tensor, ids: Tensor
     ) -> tuple[Tensor, Tensor]:
         """(N, K) each -> L_R, and the trust term alone (mean of δ² over observed)."""
+        trust = (delta.square() * observed).sum() / observed.sum().clamp(min=1)
+        if self.graded:
+            loss = expected_quality(scores, success, observed, self.temperature).mean()
+            return loss + self.trust * trust, trust
         good, bad = success & observed, ~success & observed
         usable = good.any(1) if self.pooled else good.any(1) & bad.any(1)
         mass = success_mass(scores, good, observed, self.temperature)
@@ -49,7 +60,6 @@ class RelationalLoss:
         low = tail(scores.detach(), ids, observed, self.tail)
         local = self._local if scores.shape[1] <= LARGE else self._local_by_rows
         pairs = local(scores, good, bad, low, usable)
-        trust = (delta.square() * observed).sum() / observed.sum().clamp(min=1)
         return mass + self.local * pairs + self.trust * trust, trust
 
     def _local(
@@ -96,6 +106,15 @@ def success_mass(scores: Tensor, good: Tensor, observed: Tensor, temperature: fl
     some = good.any(1)
     kept = torch.where(some[:, None], winners, logits).logsumexp(1)
     return torch.where(some, every - kept, torch.zeros_like(every))
+
+
+def expected_quality(
+    scores: Tensor, quality: Tensor, observed: Tensor, temperature: float
+) -> Tensor:
+    """L_graded of every row, (N,); the softmax is over observed candidates."""
+    logits = (-scores / temperature).masked_fill(~observed, -torch.inf)
+    worth = quality.clamp(min=WORTHLESS).log().to(logits.dtype)
+    return logits.logsumexp(1) - (logits + worth).logsumexp(1)
 
 
 def tail(scores: Tensor, ids: Tensor, observed: Tensor, k: int) -> Tensor:

@@ -18,6 +18,9 @@ from torch import Generator, Tensor, nn
 
 from djepa.errors import DjepaError
 
+LARGEST = 2**28  # weights: 1 GiB of them
+DEEPEST = 256  # layers
+
 
 @dataclass(frozen=True)
 class OperatorConfig:
@@ -35,8 +38,31 @@ class OperatorConfig:
     norm_first: bool = False  # normalise the token itself before the first layer
 
     def __post_init__(self) -> None:
-        if self.inputs < 1 or self.epsilon <= 0:
-            raise DjepaError("An operator needs at least one input and an epsilon above 0.")
+        if self.inputs < 1 or not 0 < self.epsilon < math.inf:
+            raise DjepaError(
+                "An operator needs at least one input and an epsilon above 0, and finite."
+            )
+        for name in ("width", "heads", "hidden", "rank"):
+            if getattr(self, name) < 1:
+                raise DjepaError(f"An operator's {name} is at least 1, not {getattr(self, name)}.")
+        if not 0 <= self.layers <= DEEPEST:
+            raise DjepaError(f"An operator has 0 to {DEEPEST} layers, not {self.layers}.")
+        if self.width % self.heads:
+            raise DjepaError(f"An operator's width {self.width} must divide by {self.heads} heads.")
+        if not 0 <= self.dropout < 1:
+            raise DjepaError(f"An operator's dropout is 0 or more, below 1, not {self.dropout}.")
+        self._check_weights()
+
+    def _check_weights(self) -> None:
+        """A file may say anything: what no memory holds is refused before it is asked for."""
+        layer = 4 * self.width**2 + 2 * self.width * self.hidden
+        ends = (self.inputs + self.rank) * self.width
+        if (weights := ends + self.layers * layer) > LARGEST:
+            raise DjepaError(
+                f"An operator of {self.inputs} inputs, width {self.width}, hidden {self.hidden}, "
+                f"rank {self.rank} and {self.layers} layers has about {weights} weights; at most "
+                f"{LARGEST} are allowed."
+            )
 
 
 class RelationalOperator(nn.Module):

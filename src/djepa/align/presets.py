@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from djepa.align.fit import AlignConfig, Mixing
+from djepa.align.objectives import RelationalLoss
 from djepa.align.operator import OperatorConfig
 from djepa.errors import DjepaError, unknown_name
 from djepa.evidence.evidence import Evidence
 
 PAIR, FOUR = ("lewm", "tdjepa"), ("lewm", "tdjepa", "jepawm", "dinowm")
-CELLS = 2**23  # pairs of candidates that a batch of dropped attention may hold
 
 
 def single(name: str) -> AlignConfig:
@@ -41,6 +41,28 @@ def careful(
     )
 
 
+def described(
+    names: tuple[str, ...], density: tuple[str, ...], raw: tuple[str, ...], updates: int = 2000
+) -> AlignConfig:
+    """The same for graded outcomes and thousands of fitting starts, on richer tokens.
+
+    The operator reads numbers that describe a candidate and maximises the expected quality. It has
+    no attention: what relates candidates are ranks and log ratios within the pool.
+    """
+    return replace(
+        careful(names, density, "graded+ranks"),
+        raw=raw,
+        operator=OperatorConfig(inputs=1, layers=0, relations=False),
+        loss=RelationalLoss(graded=True),
+        rate=1e-3,
+        cosine=True,
+        batch=64,
+        decay=5e-2,
+        updates=updates,
+        every=updates,  # each checkpoint is one more try of the gate
+    )
+
+
 def best_for(evidence: Evidence) -> AlignConfig:
     """Our method for this evidence: `careful` over all its costs, and the density where it may be.
 
@@ -50,7 +72,7 @@ def best_for(evidence: Evidence) -> AlignConfig:
     config = careful(names, density)
     if (evidence.costs < 0).any():
         config = replace(config, mixture="ranks", density=(), extras=("agreement",))
-    return replace(config, batch=max(1, min(config.batch, CELLS // evidence.candidates**2)))
+    return config
 
 
 def published_for(evidence: Evidence) -> AlignConfig:

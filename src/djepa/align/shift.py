@@ -14,6 +14,7 @@ A small p says that the guarantee is void. A large one says only that nothing wa
 Legend: N starts, K candidates.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -30,6 +31,8 @@ from djepa.evidence.evidence import Evidence, clusters
 
 LEVEL = 0.01  # one false alarm in a hundred checks
 LEAST = 8  # starts; on fewer nothing can be noticed at this level
+Some = Evidence | Iterable[Evidence]  # whole, or part by part
+Features = dict[str, npt.NDArray[Any]]  # name -> (N,)
 
 
 @dataclass(frozen=True)
@@ -57,23 +60,45 @@ class Shift:
         )
 
 
-def compare_evidence(alignment: Alignment, calibration: Evidence, new: Evidence) -> Shift:
-    """Compare new evidence with that of calibration starts; no outcome is read."""
-    (old_of, olds), (new_of, news) = (_features(alignment, e) for e in (calibration, new))
-    starts = len(old_of[0]), len(new_of[0])
+def compare_evidence(alignment: Alignment, calibration: Some, new: Some) -> Shift:
+    """Compare new evidence with that of calibration starts; no outcome is read.
+
+    Evidence that memory does not hold may come in parts, one after the other.
+    """
+    (olds, before), (news, after) = (_features(alignment, e) for e in (calibration, new))
+    starts = _starts(olds), _starts(news)
     if min(starts) < LEAST:
         raise DjepaError(f"Give at least {LEAST} starts of each kind, not {starts}.")
-    if calibration.candidates != new.candidates:
+    if before != after:
         return Shift(0.0, "the number of candidates", {"the number of candidates": 0.0}, starts)
-    assert olds == news
-    pairs = zip(olds, old_of, new_of, strict=True)
-    found = {name: float(ks_2samp(a, b, method="asymp").pvalue) for name, a, b in pairs}
+    found = {n: float(ks_2samp(olds[n], news[n], method="asymp").pvalue) for n in olds}
     least = min(found, key=found.__getitem__)
     return Shift(min(1.0, len(found) * found[least]), least, found, starts)
 
 
-def _features(alignment: Alignment, e: Evidence) -> tuple[list[npt.NDArray[Any]], list[str]]:
-    """One number of every start for each feature; looks of one start are averaged."""
+def _starts(features: Features) -> int:
+    return len(next(iter(features.values())))
+
+
+def _features(alignment: Alignment, given: Some) -> tuple[Features, set[int]]:
+    """One number of every start for each feature, looks of one start averaged; and K."""
+    rows, sizes, identities = list[dict[str, Tensor]](), set[int](), list[str]()
+    for part in (given,) if isinstance(given, Evidence) else given:
+        rows.append(_of_rows(alignment, part))
+        sizes.add(part.candidates)
+        identities += part.identities
+    if not rows:
+        raise DjepaError("There is no evidence to compare.")
+    same = clusters(identities)
+    counts, found = torch.bincount(same), dict[str, npt.NDArray[Any]]()
+    for name in rows[0]:
+        whole = torch.cat([of[name] for of in rows])
+        found[name] = np.asarray(torch.bincount(same, weights=whole) / counts)
+    return found, sizes
+
+
+def _of_rows(alignment: Alignment, e: Evidence) -> dict[str, Tensor]:
+    """One number of every row for each feature, (N,) float64."""
     if alignment.gate is None:
         raise DjepaError("Calibrate before you compare evidence.")
     names, found = alignment.config.geometries, dict[str, Tensor]()
@@ -87,7 +112,4 @@ def _features(alignment: Alignment, e: Evidence) -> tuple[list[npt.NDArray[Any]]
         found[f"the agreement of {names[i]} and {names[j]}"] = both
     base, refined = alignment.scores(e)
     found["the advantage at the gate"] = alignment.gate.advantage(base, refined, e.ids)
-    same = clusters(e.identities).to(e.ids.device)
-    counts = torch.bincount(same)
-    means = [torch.bincount(same, weights=x.double()) / counts for x in found.values()]
-    return [np.asarray(mean.cpu()) for mean in means], list(found)
+    return {name: x.double().cpu() for name, x in found.items()}

@@ -25,7 +25,6 @@ from djepa.artefacts.write import save as save_folder
 from djepa.errors import DjepaError
 from djepa.evidence.fusion import Fusion
 from djepa.evidence.logs import LogMixture
-from djepa.evidence.tokens import Tokens
 
 WEIGHTS = "weights of "  # made_from: WEIGHTS + geometry -> hash
 PREFIX = "operator.0."  # of the tensors
@@ -114,7 +113,7 @@ def build_alignment(
         fusion = typed(path, report.fusion, Fusion)
     alignment.report = Fit(report.starts, report.skipped, fusion, report.losses)
     c = alignment.config
-    alignment.tokens = Tokens(c.dense, c.ranked, c.extras)
+    alignment.tokens = c.tokens()
     alignment.operator = alignment.fresh(record.inputs)
     own = {n.removeprefix(PREFIX): t for n, t in tensors.items() if n.startswith(PREFIX)}
     try:

@@ -10,6 +10,7 @@ import safetensors
 from safetensors.numpy import load, save
 
 from djepa.artefacts.records import (
+    LARGEST,
     MANIFEST,
     Kind,
     decode,
@@ -50,11 +51,6 @@ class Folder:
         if name not in self.manifest.files:
             raise DjepaError(f"{self.path / MANIFEST} does not list {name}. {self.kind.again}")
         return read_checked(self.path / name, self.manifest.files[name], None, self.kind)
-
-    def local(self, name: str) -> Path:
-        """A listed file on this machine, to be mapped."""
-        path = self.path / name
-        return far.local() if (far := remote(path)) else path
 
     def json(self, name: str, kind: type[T]) -> T:
         """A listed JSON file as a record of that type."""
@@ -177,6 +173,17 @@ def open_shard(path: Path, record: Mapping[str, Any]) -> Arrays:
     if stored != dict(record):
         raise DjepaError(f"{path} holds {stored}, not {dict(record)}. Choose another folder.")
     return arrays
+
+
+def shard_record(path: Path) -> dict[str, Any]:
+    """What a sealed file says it holds. Its arrays are not read, so nothing is compared."""
+    try:
+        with path.open("rb") as file:
+            size = file.read(8)
+            data = size + file.read(min(LARGEST, int.from_bytes(size, "little")))
+    except OSError as error:
+        raise DjepaError(f"Cannot read {path}: {error.strerror}.") from None
+    return _sealed(path, data)
 
 
 def _sealed(path: Path, data: bytes) -> dict[str, Any]:

@@ -181,12 +181,21 @@ class Remote:
         with self._asked(missing_ok):
             system.rm_file(name)
 
-    def local(self) -> Path:
-        """A copy on this machine, kept until the process ends."""
-        target = Path(_copies()) / sha256(self.url.encode()).hexdigest()
+    def local(self, expected: str = "") -> Path:
+        """A copy on this machine, kept until the process ends; `expected` is its SHA-256.
+
+        It is a download of its own: that the file was whole when it was read before says nothing.
+        """
+        target = Path(_copies()) / sha256(f"{self.url} {expected}".encode()).hexdigest()
         if not target.exists():
+            data = self.read_bytes()
+            if expected and sha256(data).hexdigest() != expected:
+                raise DjepaError(
+                    f"{self} is damaged: its SHA-256 is not the one that was written. Restore it "
+                    "from a copy, or make it again."
+                )
             part = target.with_suffix(f".{os.getpid()}")
-            part.write_bytes(self.read_bytes())
+            part.write_bytes(data)
             part.replace(target)
         return target
 

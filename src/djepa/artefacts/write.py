@@ -5,17 +5,16 @@ journal. The manifest comes last and replaces the journal. A folder that holds a
 left alone, and two processes never write one folder at a time.
 """
 
-import fcntl
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from djepa.artefacts.folder import Folder, check_size, read_checked
 from djepa.artefacts.journal import Piece, append, clear, pieces_of
+from djepa.artefacts.lock import locked
 from djepa.artefacts.records import (
     BEGUN,
     JOURNAL,
@@ -164,20 +163,31 @@ class Writer:
                     file.unlink()
 
     def _refuse_strangers(self, names: tuple[str, ...]) -> None:
-        """A folder is ours if it is empty or says so; anything else in it is somebody's."""
+        """A folder is ours if it is empty or says so; anything else in it is somebody's.
+
+        A mark or a journal without a mark of ours is somebody's too, also beside what we finished:
+        we would overwrite the one and remove the other.
+        """
         if begins(self.path) == self.kind.format:
             return
-        if (self.path / MANIFEST).exists():
+        if finished := (self.path / MANIFEST).exists():
             read_manifest(self.path, self.kind)  # says what it is instead
-            return
         first = (LOCK, BEGUN + TEMPORARY)  # all that a kill in the first moment leaves
         for file in self.path.iterdir():
-            if file.name not in first and (self.alone or file.name in names):
-                name = f"{'an' if self.kind.name[0] in 'aeiou' else 'a'} {self.kind.name}"
-                raise DjepaError(
-                    f"{self.path} is not empty and not {name} (it holds {file.name}). "
-                    "Nothing was changed; choose another --out."
-                )
+            of_others = file.name == BEGUN or file.name.startswith(JOURNAL)
+            in_our_way = not finished and (self.alone or file.name in names)
+            if file.name not in first and (of_others or in_our_way):
+                raise DjepaError(self._strange(file, finished))
+
+    def _strange(self, file: Path, finished: bool) -> str:
+        """What is in our way, as far as it says what it is of."""
+        name = f"{'an' if self.kind.name[0] in 'aeiou' else 'a'} {self.kind.name}"
+        of = f" of {other}" if (other := begins(self.path)) and file.name == BEGUN else ""
+        what = f"is {name}, but not all of it" if finished else f"is not empty and not {name}"
+        return (
+            f"{self.path} {what} (it holds {file.name}{of}). "
+            "Nothing was changed; choose another --out."
+        )
 
     def _compare(self, theirs: dict[str, Any]) -> None:
         ours, there = _flat(self._head()), _flat(theirs)
@@ -211,38 +221,6 @@ def save(
             writer.begin_again()
         writer.write(files)
         writer.finish()
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """A folder for ourselves; a clear error if another process has it. Stores have no locks."""
-    if remote(folder):
-        yield
-        return
-    lock = _lock(folder / LOCK)
-    try:
-        yield
-    finally:
-        (folder / LOCK).unlink(missing_ok=True)  # before letting go, or a new one is lost
-        lock.close()
-
-
-def _lock(path: Path) -> IO[str]:
-    """The lock file, locked. Its holder removes it, so what we hold must still bear the name."""
-    while True:
-        with naming(path):
-            file = path.open("a")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            raise DjepaError(
-                f"Another process is writing into {path.parent}. "
-                "Wait for it, or choose another --out."
-            ) from None
-        if path.exists() and os.fstat(file.fileno()).st_ino == path.stat().st_ino:
-            return file
-        file.close()  # its holder removed it in between: try again
 
 
 def _finished(path: Path, kind: Kind) -> Piece:

@@ -5,6 +5,7 @@ Legend: N decisions, K candidates.
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from djepa.align.outcomes import Outcomes
 from djepa.audit.report import Report, audit, compare_choice, selective, solved
@@ -18,19 +19,8 @@ from djepa.interop.record import Decisions, Scorer
 def audit_decisions(given: Decisions, bank: Bank) -> Report:
     """Every model of the record, then what was chosen, on the outcomes of a bank's starts."""
     evidence = record_evidence(given)
-    rows = {bytes(row).hex(): i for i, row in enumerate(bank.decisions.identities)}
-    missing = [name for name in evidence.identities if name not in rows]
-    if missing:
-        raise DjepaError(
-            f"{len(missing)} decisions are of starts that {bank.path} does not have, the first of "
-            f"{missing[0][:16]}. Name the bank that was decided."
-        )
-    at = torch.tensor([rows[name] for name in evidence.identities])
-    stored = torch.from_numpy(bank.decisions.candidate_ids.astype(np.int64))[at]
-    place = (evidence.ids[:, :, None] == stored[:, None]).long()
-    if not place.any(-1).all():
-        raise DjepaError(f"A decision has candidates that {bank.path} does not have.")
-    outcomes = Outcomes.from_bank(bank).rows(at).columns(place.argmax(-1))
+    at, place = _places(evidence, bank)
+    outcomes = Outcomes.from_bank(bank).rows(at).columns(place)
     models = audit(evidence, outcomes)
     choice = torch.tensor([one.choice for one in given.decisions])
     won = outcomes.success
@@ -44,6 +34,43 @@ def audit_decisions(given: Decisions, bank: Bank) -> Report:
     gain = torch.tensor([gate.advantage for gate in gates], dtype=torch.float64)
     opened = torch.tensor([gate.opened for gate in gates])
     return Report(models.models, chosen, selective(ours, refined, gain, opened))
+
+
+def _places(evidence: Evidence, bank: Bank) -> tuple[Tensor, Tensor]:
+    """(N,) rows of the bank, (N, K) positions of its candidates; a part of it in memory at a time.
+
+    Controls, which a part holds too, would not fit at once.
+    """
+    wanted = {name: i for i, name in enumerate(evidence.identities)}
+    rows, place, begin = torch.full((len(evidence),), -1), torch.full_like(evidence.ids, -1), 0
+    for part in bank.parts():
+        d = part.decisions
+        names = (bytes(row).hex() for row in d.identities)
+        found = [(i, wanted[name]) for i, name in enumerate(names) if name in wanted]
+        here, mine = torch.tensor(found, dtype=torch.long).reshape(-1, 2).unbind(1)
+        rows[mine] = here + begin
+        place[mine] = _positions(
+            evidence.ids[mine], torch.from_numpy(d.candidate_ids[here.numpy()])
+        )
+        begin += len(part)
+    if missing := (rows < 0).nonzero().flatten().tolist():
+        raise DjepaError(
+            f"{len(missing)} decisions are of starts that {bank.path} does not have, the first of "
+            f"{evidence.identities[missing[0]][:16]}. Name the bank that was decided."
+        )
+    if (place < 0).any():
+        raise DjepaError(f"A decision has candidates that {bank.path} does not have.")
+    return rows, place
+
+
+def _positions(ids: Tensor, stored: Tensor) -> Tensor:
+    """(n, K) IDs, (n, L) those of a bank -> (n, K) where each stands there; -1 if it does not.
+
+    Looked up in sorted rows: a table of every ID beside every other would be (n, K, L).
+    """
+    known, order = stored.sort(dim=1, stable=True)
+    at = torch.searchsorted(known, ids.contiguous()).clamp(max=stored.shape[1] - 1)
+    return torch.where(known.gather(1, at) == ids, order.gather(1, at), -1)
 
 
 def record_evidence(given: Decisions) -> Evidence:

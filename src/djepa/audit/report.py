@@ -3,6 +3,8 @@
 Legend: N starts, K candidates, D latent.
 """
 
+import importlib.util
+import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +15,7 @@ from torch import Tensor
 
 from djepa.align.fit import Alignment, Given
 from djepa.align.outcomes import Outcomes
+from djepa.artefacts.store import locate
 from djepa.audit.choices import DENSEST, FIRST, RANDOM, Choices, compare
 from djepa.audit.gap import audit as audit_costs
 from djepa.audit.result import Audit, Selective
@@ -23,8 +26,10 @@ from djepa.evaluate.intervals import plain, rate_of
 from djepa.evidence.evidence import Evidence, clusters, to_tensor
 from djepa.evidence.ranks import best
 from djepa.evidence.tokens import consensus
+from djepa.files import write_atomically
 
 COVERAGES = (1.0, 0.75, 0.5, 0.25)
+FIGURES = (".png", ".svg")
 Arrays = Mapping[str, Any]
 
 
@@ -58,7 +63,12 @@ class Report:
         return rows
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Success of every choice with its interval, one panel per model; a matplotlib figure."""
+        """Success of every choice with its interval, one panel per model; a matplotlib figure.
+
+        Written to `path` too, a .png or .svg.
+        """
+        if path is not None:
+            check_figure(path)
         try:
             from matplotlib.figure import Figure
         except ImportError:
@@ -74,8 +84,18 @@ class Report:
             axes.set_yticks(range(len(choices.success)), list(reversed(choices.success)))
             axes.set(title=name, xlabel="successful starts, %", xlim=(-2, 102))
         if path is not None:
-            figure.savefig(path)
+            data, file = io.BytesIO(), locate(path)
+            figure.savefig(data, format=file.suffix[1:])
+            write_atomically(file, data.getvalue())
         return figure
+
+
+def check_figure(path: str | Path) -> None:
+    """Refuse before the work what `plot` could not write after it."""
+    if locate(path).suffix not in FIGURES:
+        raise DjepaError(f"A figure needs a name ending in {' or '.join(FIGURES)}, got {path}.")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise MissingExtraError("Drawing an audit", "report")
 
 
 def audit(

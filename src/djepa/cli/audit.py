@@ -1,12 +1,27 @@
 """`djepa audit`: what a model's choices are worth, and where they go wrong."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import FlagConversionOff, Positional, arg
 
 from djepa.cli.console import console
+
+if TYPE_CHECKING:
+    from djepa.align.fit import Alignment
+    from djepa.bank.read import Bank
+
+RECORD, RECORDED, ARRAYS = "a decision record", "recorded episodes", "arrays"
+BANK, DECIDED = "a bank", "a decision record against its bank"
+WRITTEN = {"json", "figure"}
+TAKES = {  # what is audited -> the options that have an effect there
+    RECORD: set[str](),
+    RECORDED: {"geometry", "device"},
+    ARRAYS: {"alignment", *WRITTEN},
+    BANK: {"geometry", "alignment", "realised", "device", *WRITTEN},
+    DECIDED: {"decisions", *WRITTEN},
+}
 
 
 @dataclass(frozen=True)
@@ -46,24 +61,24 @@ class Audit:
         from djepa.errors import DjepaError
         from djepa.files import to_json, write_atomically
         from djepa.interop.record import read_decisions
-        from djepa.tasks.recorded import is_recorded
 
         if self.what is None:
             raise DjepaError("Name a bank or an .npz of arrays: djepa audit runs/push")
         self._check()
-        if self.what.suffix == ".json":
+        kind = self._kind()
+        if kind == RECORD:
             console.print(executed_markdown(read_decisions(self.what)))
             return 0
-        if is_recorded(self.what):
+        if kind == RECORDED:
             console.print(audit_recorded(self.what, self.geometry, self.device))
             return 0
         alignment = load_alignment(self.alignment) if self.alignment else None
-        if self.what.suffix == ".npz" or self.what.is_file():
+        if kind == ARRAYS:
             found = audit_arrays(self.what, alignment)
         elif self.decisions:
             found = audit_decisions(read_decisions(self.decisions), Bank(self.what))
         else:
-            bank = Bank(self.what)
+            self._check_bank(bank := Bank(self.what), alignment)
             console.print(f"auditing {', '.join(self.geometry)} ...")
             found = report_bank(bank, self.geometry, self.device, self.realised, alignment)
         if self.json:
@@ -74,23 +89,45 @@ class Audit:
         return 0
 
     def _check(self) -> None:
-        """Options that what is audited cannot take are refused, not ignored."""
+        """What cannot be taken or written is refused before the work, not ignored or after it."""
+        from djepa.audit.report import check_figure
         from djepa.errors import DjepaError
-        from djepa.tasks.recorded import is_recorded
+        from djepa.files import naming
 
-        assert self.what is not None
-        record = self.what.suffix == ".json"
-        recorded = not record and is_recorded(self.what)
-        arrays = not recorded and (self.what.suffix == ".npz" or self.what.is_file())
-        kind = "a decision record" if record else "recorded episodes" if recorded else "arrays"
-        given = {
-            "--alignment": self.alignment and (record or recorded or self.decisions),
-            "--decisions": self.decisions and (record or recorded or arrays),
-            "--json": self.json and (record or recorded),
-            "--figure": self.figure and (record or recorded),
-        }
-        wrong = [name for name, value in given.items() if value]
-        if wrong == ["--alignment"] and self.decisions:
+        kind = self._kind()
+        names = [of.name for of in fields(self) if of.name != "what"]
+        given = [name for name in names if getattr(self, name) != getattr(type(self), name)]
+        wrong = [f"--{name}" for name in given if name not in TAKES[kind]]
+        if self.decisions and "--alignment" in wrong:
             raise DjepaError("Give --decisions or --alignment: a record has its own choices.")
         if wrong:
             raise DjepaError(f"An audit of {kind} takes no {' and no '.join(wrong)}.")
+        if self.figure:
+            check_figure(self.figure)
+        for path in filter(None, (self.json, self.figure)):
+            with naming(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            if path.is_dir():
+                raise DjepaError(f"Cannot write {path}: it is a folder. Name a file.")
+
+    def _kind(self) -> str:
+        """Of what is audited, one that `TAKES` knows."""
+        from djepa.tasks.recorded import is_recorded
+
+        assert self.what is not None
+        if self.what.suffix == ".json":
+            return RECORD
+        if is_recorded(self.what):
+            return RECORDED
+        if self.what.suffix == ".npz" or self.what.is_file():
+            return ARRAYS
+        return DECIDED if self.decisions else BANK
+
+    def _check_bank(self, bank: "Bank", alignment: "Alignment | None") -> None:
+        """Every geometry has weights and predictions, before the first of them takes minutes."""
+        from djepa.models.predictions import Stored
+        from djepa.models.weights import geometry_name
+
+        own = map(geometry_name, self.geometry) if self.realised else self.geometry
+        for name in (*own, *(alignment.config.geometries if alignment else ())):
+            Stored(bank, name)

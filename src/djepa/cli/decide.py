@@ -33,6 +33,7 @@ class Decide:
         from djepa.interop.record import write_decisions
 
         bank, decider, counts = Bank(self.bank), load_decider(self.alignment), [0, 0]
+        known = Bank(self.calibration) if self.calibration else None  # named before the work
 
         def records() -> Iterator[str]:
             engine = self.execution.start()
@@ -45,11 +46,15 @@ class Decide:
             write_decisions(self.out, records(), {"bank": bank.hash, **decider.hashes})
         else:
             deque(records(), maxlen=0)
-        if self.calibration:
+        if known:
+            from djepa.align.fit import at_once
             from djepa.align.shift import compare_evidence
 
-            known, new = (decider.evidence(one) for one in (Bank(self.calibration), bank))
-            found = compare_evidence(decider.alignment, known, new)
+            # Some starts at a time, as when they are decided: memory does not grow with the bank.
+            parts = (
+                map(decider.evidence, one.parts(at_once(one.candidates))) for one in (known, bank)
+            )
+            found = compare_evidence(decider.alignment, *parts)
             console.print(f"{'warning: ' if found.noticed else ''}{found}")
         composed = "composition" in decider.hashes
         passed = (

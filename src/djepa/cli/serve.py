@@ -31,8 +31,10 @@ class Serve:
     """Largest request."""
     candidates: int = 4096
     """Most candidates of a request, over all its starts."""
+    controls: int = 2**18
+    """Most controls of a request, over all its candidates."""
     seconds: float = 30.0
-    """Longest time to send a request, and to wait for its turn."""
+    """Longest time to send a request, to wait for its turn, and to take the answer."""
     device: str = "cpu"
     """cpu or cuda."""
 
@@ -42,7 +44,7 @@ class Serve:
         from djepa.interop.serve import Server
         from djepa.lift.planner import load_planner
 
-        limits = Limits(self.queue, self.megabytes, self.candidates, self.seconds)
+        limits = Limits(self.queue, self.megabytes, self.candidates, self.seconds, self.controls)
         planner = load_planner(self.planner, self.device)
         token = os.environ.get(TOKEN, "")
         with Server(planner, self.host, self.port, token, limits, self.device) as server:

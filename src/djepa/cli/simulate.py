@@ -28,9 +28,11 @@ class Simulate:
 
     def run(self) -> int:
         """Simulate and say where the shards are."""
+        from djepa.artefacts.lock import refuse_url
         from djepa.models.episodes import plan_shards, simulate_all
         from djepa.tasks.task import get_task
 
+        refuse_url(self.out, "--out")
         shapes = self.shapes or get_task(self.world).shapes[:1]
         shards = plan_shards(self.out, self.episodes, self.seed, shapes, self.world)
         with progress("Simulating", "shards") as tick:

@@ -91,43 +91,61 @@ class Train:
 
     def run(self) -> int:
         """Train, write the weights, evaluate them as written, draw the losses."""
+        from djepa.artefacts.lock import refuse_url
         from djepa.errors import DjepaError
-        from djepa.files import to_json
-        from djepa.models.train import OutOfTimeError, Trainer
-        from djepa.models.weights import card, read_card, save_geometry
+        from djepa.models import parallel
+        from djepa.models.resume import owned
 
-        if (self.out / "manifest.json").exists():
-            raise DjepaError(f"{self.out} holds finished weights. Choose another --out.")
+        refuse_url(self.out, "--out")  # a log is appended to
+        if self.data is not None:
+            refuse_url(self.data, "--data")
         if self.minutes is not None and self.minutes <= 0:
             raise DjepaError("minutes must be above 0.")
-        trainer = Trainer(config := self._config(), self.out, self.data)
+        config = self._config()
+        parallel.begin(config.device)
+        with owned(self.out, parallel.number() == 0):  # of several processes one writes
+            self._train(config)
+        return 0
+
+    def _train(self, config: "TrainConfig") -> None:
+        from djepa.files import to_json
+        from djepa.models.resume import BEST, STATE
+        from djepa.models.train import OutOfTimeError, Trainer
+        from djepa.models.weights import card, save_geometry
+
+        trainer, cards = Trainer(config, self.out, self.data), self._cards()
         try:
             model = trainer.run(math.inf if self.minutes is None else self.minutes)
         except OutOfTimeError as stopped:
-            if not trainer.first:
-                return 0
-            console.print(f"Stopped at {stopped}. {self._go_on()}")
-            return 0
+            if trainer.first:
+                console.print(f"Stopped at {stopped}. {self._go_on()}")
+            return
         except KeyboardInterrupt:
             console.print(self._go_on())
             raise
-        if not trainer.first:  # of several processes one writes
-            return 0
-        recipe = asdict(config) | {"minutes": round(trainer.minutes, 1)}
+        if not trainer.first:
+            return
+        recipe = asdict(config) | {"minutes": round(trainer.minutes, 1)} | cards
         command = "djepa " + shlex.join(sys.argv[1:])
-        if (Path(self.encoder) / "card.json").exists():
-            recipe["encoder_card"] = read_card(self.encoder)
-        if self.begin:
-            recipe["begin_cards"] = [read_card(where) for where in self.begin]
         save_geometry(model, self.out, card(recipe, model, command, {}))
         metrics = self._evaluate(config)
         save_geometry(model, self.out, card(recipe, model, command, metrics))
-        for passing in ("resume.safetensors", "best.safetensors"):
+        for passing in (STATE, BEST):
             (self.out / passing).unlink(missing_ok=True)
         shutil.rmtree(self.out / "best", ignore_errors=True)
         console.print(to_json(metrics))
         self._plot()
-        return 0
+
+    def _cards(self) -> dict[str, Any]:
+        """Of the weights that this training begins with; they may be gone when it ends."""
+        from djepa.models.weights import read_card
+
+        found: dict[str, Any] = {}
+        if self.encoder and (Path(self.encoder) / "card.json").exists():
+            found["encoder_card"] = read_card(self.encoder)
+        if self.begin:
+            found["begin_cards"] = [read_card(where) for where in self.begin]
+        return found
 
     def _config(self) -> "TrainConfig":
         """What is given here, else what the recipe says, else the defaults."""

@@ -1,6 +1,7 @@
 """What finished episodes show: success by two rules, controls until it, evaluations, comparisons.
 
-Legend: N episodes, T the budget in controls, M geometries.
+Legend: N episodes, T the budget in controls, R decisions, S numbers in a state, A action width,
+M geometries.
 """
 
 from collections.abc import Sequence
@@ -8,10 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from djepa.artefacts.folder import Folder, load_arrays
+from djepa.artefacts.folder import Arrays, Folder, load_arrays
 from djepa.control.episodes import MODERATE, STRICT
 from djepa.control.loop import CONTROL, ControlRecord
 from djepa.control.recorded import unpacked
@@ -24,6 +26,19 @@ from djepa.interop.record import DecisionRecord
 
 Array = npt.NDArray[Any]
 FLOOR = "random"
+DECISIONS = {"decisions": ("uint8", "bytes")}  # JSON, where it was asked for
+LAYOUT = {  # of a block of episodes
+    "number": ("int64", "N"),
+    "goal": ("float32 float64", "N S"),
+    "states": ("float32 float64", "N T+1 S"),
+    "controls": ("float32", "N T A"),
+    "cost": ("float64", "N T+1"),
+    "floor_cost": ("float64", "N T+1"),
+    "executed": ("int64", "N"),
+    "candidate": ("int64", "N R"),
+    "opened": ("bool", "N R"),
+    "evaluations": ("int64", "N M"),
+}
 
 
 class Episodes:
@@ -38,9 +53,37 @@ class Episodes:
     @cached_property
     def arrays(self) -> dict[str, Array]:
         """All blocks together, see control/loop.py."""
-        files = sorted(self.folder.manifest.files)
-        parts = [load_arrays(self.folder.path / name, self.folder.read(name)) for name in files]
+        T, models = self.config.budget, self.planner.get("weights", {})
+        sizes = {"T": T, "T+1": T + 1, "R": self.config.rounds, "M": len(models)}
+        parts = [self._part(name, sizes) for name in sorted(self.folder.manifest.files)]
+        rows = sum(len(part["number"]) for part in parts)
+        if rows != len(self) or not rows:
+            raise DjepaError(
+                f"{self.folder.path} holds {rows} episodes, not {len(self)}. {CONTROL.again}"
+            )
         return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+    def _part(self, name: str, sizes: dict[str, int]) -> Arrays:
+        """One block: its names, types and shapes; letters must agree in all blocks."""
+        path = self.folder.path / name
+        arrays, own = load_arrays(path, self.folder.read(name)), dict[str, int]()
+        layout = LAYOUT | (DECISIONS if self.planner.get("record") else {})
+        if odd := sorted({*layout} ^ {*arrays}):
+            raise DjepaError(
+                f"{path}: missing or foreign arrays: {', '.join(odd)}. {CONTROL.again}"
+            )
+        for key, (dtypes, shape) in layout.items():
+            array, letters = arrays[key], shape.split()
+            fits = array.dtype.name in dtypes.split() and array.ndim == len(letters)
+            for letter, size in zip(letters, array.shape, strict=False):
+                known = own if letter in ("N", "bytes") else sizes
+                fits = fits and size == known.setdefault(letter, size)
+            if not fits:
+                raise DjepaError(
+                    f"{path}: '{key}' is {array.dtype} {array.shape}; {dtypes} ({shape}) is "
+                    f"needed, T {self.config.budget}. {CONTROL.again}"
+                )
+        return arrays
 
     def __len__(self) -> int:
         return len(self.names)
@@ -51,7 +94,12 @@ class Episodes:
             raise DjepaError(
                 f"{self.folder.path} holds no decisions: it was run without --decisions."
             )
-        return list(unpacked(self.arrays["decisions"]))
+        try:
+            return list(unpacked(self.arrays["decisions"]))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise DjepaError(
+                f"{self.folder.path} holds damaged decisions: {error}. {CONTROL.again}"
+            ) from None
 
     def steps(self, rule: str = MODERATE, floor: bool = False) -> npt.NDArray[np.int64]:
         """(N,) controls until the rule first holds; -1 where it never does."""

@@ -23,12 +23,13 @@ class Tokens:
     dense: tuple[str, ...]  # geometries that give directions
     ranked: tuple[str, ...]  # and ranks
     extras: tuple[str, ...] = ()  # of "log", "agreement"
+    raw: tuple[str, ...] = ()  # geometries whose last latents enter as they are
 
     def __post_init__(self) -> None:
         for name in self.extras:
             if name not in _EXTRA:
                 raise unknown_name("extra coordinate", name, _EXTRA)
-        if not (self.dense or self.ranked):
+        if not (self.dense or self.ranked or self.raw):
             raise DjepaError("A token needs at least one coordinate: a direction or a rank.")
 
     def __call__(self, evidence: Evidence) -> Tensor:
@@ -37,6 +38,7 @@ class Tokens:
         if self.ranked:
             parts.append(evidence.ranks(self.ranked).float())
         parts += [_EXTRA[name](evidence, self) for name in self.extras]
+        parts += [_latents(evidence, name).float() for name in self.raw]
         return torch.cat(parts, dim=-1)
 
 
@@ -45,15 +47,22 @@ def consensus(evidence: Evidence, name: str) -> Tensor:
 
     Neither the goal nor an outcome enters.
     """
-    if name not in evidence.latents:
-        raise unknown_name("last latents of", name, evidence.latents)
+    _latents(evidence, name)
     exact = "donot_use_mm_for_euclid_dist"  # by a product, small distances are lost in rounding
     found = []
     for part in evidence.split(max(1, AT_ONCE // evidence.candidates**2)):
         end = part.latents[name].float()
-        near = torch.cdist(end, end, compute_mode=exact).sort(dim=-1).values
-        found.append(near[..., 1 : 1 + NEIGHBOURS].mean(-1))
+        distances = torch.cdist(end, end, compute_mode=exact)
+        some = min(1 + NEIGHBOURS, distances.shape[-1])
+        near = distances.topk(some, dim=-1, largest=False).values  # ascending, itself the first
+        found.append(near[..., 1:].mean(-1))
     return torch.cat(found).double()
+
+
+def _latents(evidence: Evidence, name: str) -> Tensor:
+    if name not in evidence.latents:
+        raise unknown_name("last latents of", name, evidence.latents)
+    return evidence.latents[name]
 
 
 def log_ratios(costs: Tensor) -> Tensor:

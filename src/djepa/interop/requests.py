@@ -30,11 +30,15 @@ class Limits:
     queue: int = 4  # requests that are computed or wait; others get 503
     megabytes: int = 64  # of a request
     candidates: int = 4096  # N · K of a request
-    seconds: float = 30.0  # to send a request, and to wait for its turn
+    seconds: float = 30.0  # to send a request, to wait for its turn, and to take the answer
+    controls: int = 2**18  # N · K · H of a request: they are what a plan takes its time for
 
     def __post_init__(self) -> None:
-        if min(self.queue, self.megabytes, self.candidates - 1) < 1 or not self.seconds > 0:
-            raise DjepaError("queue and megabytes are at least 1, candidates 2, seconds above 0.")
+        least = min(self.queue, self.megabytes, self.candidates - 1, self.controls - 1)
+        if least < 1 or not self.seconds > 0:
+            raise DjepaError(
+                "queue and megabytes are at least 1, candidates and controls 2, seconds above 0."
+            )
 
 
 class RefusedError(Exception):
@@ -52,7 +56,7 @@ def is_local(host: str) -> bool:
     return host == "localhost"
 
 
-def check(planner: Planner, given: Named, most: int) -> None:
+def check(planner: Planner, given: Named, limits: Limits) -> None:
     """Refuse arrays that are not one request of this planner, by name."""
     for name in given.keys() - NEEDED.keys() - {"proprio"}:
         raise DjepaError(f"Unknown array '{name}'. Give {', '.join(NEEDED)} and proprio.")
@@ -72,10 +76,12 @@ def check(planner: Planner, given: Named, most: int) -> None:
         "ids": (N, K),
         "proprio": (N, CONTEXT + 1, 4),
     }
-    if min(N, K - 1, H) < 1 or H % stride or most < N * K:
+    many = limits.candidates < N * K or limits.controls < N * K * H
+    if min(N, K - 1, H) < 1 or H % stride or many:
         raise DjepaError(
             f"candidates {given['candidates'].shape} must be (N, K, H, {A}): N at least 1, K at "
-            f"least 2, N · K at most {most}, H whole blocks of {stride}."
+            f"least 2, N · K at most {limits.candidates}, H whole blocks of {stride}, N · K · H at "
+            f"most {limits.controls}."
         )
     for name, array in given.items():
         if array.shape != shapes[name] or array.dtype != NEEDED.get(name, "float32"):

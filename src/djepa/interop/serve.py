@@ -3,8 +3,9 @@
     GET  /health   what is served, as JSON
     POST /plan     frames, history, goal, candidates, ids, proprio -> choice, order, scores, gate
 
-Everything is bounded: connections, waiting requests, bytes of a request, candidates, seconds. A
-request is arrays alone: no name in it reaches the file system. One request is computed at a time.
+Everything is bounded: connections, waiting requests, bytes of a request, candidates, their
+controls, seconds to send and to take the answer. A request is arrays alone: no name in it reaches
+the file system. One request is computed at a time.
 """
 
 import hmac
@@ -76,7 +77,7 @@ class Server(ThreadingHTTPServer):
 
     def plan(self, given: Named) -> Named:
         """Checked arrays -> the plan's."""
-        check(self.planner, given, self.limits.candidates)
+        check(self.planner, given, self.limits)
         at = {n: torch.from_numpy(array.copy()).to(self.device) for n, array in given.items()}
         if not self.turn.acquire(timeout=self.limits.seconds):
             raise RefusedError(503, "The planner is busy. Ask again later.")
@@ -159,6 +160,8 @@ class Handler(BaseHTTPRequestHandler):
             status, kind, body = 400, "text/plain", str(error).encode()
         except Exception as error:  # whatever it is, the next request is served
             status, kind, body = 500, "text/plain", type(error).__name__.encode()
+        # A plan stops the clock of its request. `sendall` takes its time-out for the whole answer.
+        self.connection.settimeout(self.server.limits.seconds)
         with suppress(OSError):
             self.send_response(status)
             self.send_header("Content-Type", kind)

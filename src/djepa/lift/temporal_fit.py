@@ -25,7 +25,6 @@ from djepa.errors import DjepaError
 from djepa.evidence.evidence import disjoint
 from djepa.evidence.fusion import Fusion, fuse
 from djepa.evidence.ranks import best, ordinal_ranks
-from djepa.evidence.tokens import Tokens
 from djepa.lift.temporal import (
     Checkpoint,
     Criterion,
@@ -149,7 +148,7 @@ def _prepare(
     a, relational, ranks = c.align, Alignment(c.align), evidence.ranks(c.align.base)
     fusion = fit_alpha(ranks, evidence.ids, outcomes)
     relational.report = Fit(len(evidence), 0, fusion, ())
-    relational.tokens = Tokens(a.dense, a.ranked, a.extras)
+    relational.tokens = a.tokens()
     tokens, base = relational.tokens(evidence), fuse(ranks, fusion.weights)
     relational.operator = relational.fresh(tokens.shape[-1]).to(tokens.device)
     assert outcomes.cost is not None

@@ -6,8 +6,10 @@ keeps all states on its device, from which frames are drawn inside the training 
 Legend: E episodes, L controls of an episode, S numbers in a state, A action width.
 """
 
+import re
 import time
 from collections.abc import Callable, Generator, Iterable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,15 +18,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from djepa.artefacts.folder import Arrays, open_shard, seal_shard
+from djepa.artefacts.folder import Arrays, open_shard, seal_shard, shard_record
+from djepa.artefacts.lock import locked
 from djepa.errors import DjepaError
-from djepa.files import naming, write_atomically
+from djepa.files import TEMPORARY, naming, write_atomically
 from djepa.rollout.engine import Engine
 from djepa.seeds import generator
 from djepa.tasks.task import get_task
 from djepa.worlds.behaviours import drive
 
 FORMAT, VERSION = "djepa-episodes", 2
+NAME = re.compile(r"episodes-\d{5,}\.safetensors")
+SETTINGS = ("format", "version", "world", "shapes", "seed")  # that all shards of a folder share
 FRAMES = 16  # strides of controls that make an episode
 SHARD = 1024  # episodes of a shard
 Report = Callable[[int, int], None]
@@ -86,27 +91,63 @@ def length(world: str) -> int:
     return FRAMES * get_task(world).stride
 
 
+def claim_shards(shards: list[Shard]) -> None:
+    """Make their folders; refuse one that holds anything else. Ask before long work."""
+    for shard in {shard.folder: shard for shard in shards}.values():
+        with naming(shard.folder):
+            shard.folder.mkdir(parents=True, exist_ok=True)
+            for file in sorted(shard.folder.iterdir()):
+                _refuse_stranger(file, shard)
+
+
+def _refuse_stranger(file: Path, shard: Shard) -> None:
+    """Only shards of the same settings lie beside a shard, and what a kill leaves of them."""
+    name = file.name.removesuffix(TEMPORARY)
+    if file.name.startswith("."):  # the lock, or what a file manager leaves
+        return
+    if not NAME.fullmatch(name):
+        raise DjepaError(
+            f"{shard.folder} is not empty and not a folder of episodes (it holds {file.name}). "
+            "Nothing was changed; choose another --out."
+        )
+    if file.name == name:
+        theirs, ours = shard_record(file), shard.record
+        odd = [key for key in SETTINGS if theirs.get(key) != ours[key]]
+        if odd:
+            raise DjepaError(
+                f"{file} holds {theirs}: another {', '.join(odd)} than {ours}. "
+                "Nothing was changed; choose another --out."
+            )
+
+
 def simulating(shards: list[Shard], engine: Engine) -> Generator[Shard, None, None]:
     """Simulate the shards that are not there yet; each is yielded once it is written.
 
-    Workers go on with the next ones while the caller does something else.
+    Workers go on with the next ones while the caller does something else. The folder is locked
+    until the last one is written, or the caller ends this.
     """
-    with naming(shards[0].folder):
-        shards[0].folder.mkdir(parents=True, exist_ok=True)
-    left = [(n, shard) for n, shard in enumerate(shards) if not shard.path.exists()]
-    for n, data in engine.map(play, left):
-        write_atomically(shards[n].path, data)
-        yield shards[n]
+    claim_shards(shards)
+    with ExitStack() as locks:
+        for folder in sorted({shard.folder for shard in shards if not shard.path.exists()}):
+            locks.enter_context(locked(folder))
+        left = [(n, shard) for n, shard in enumerate(shards) if not shard.path.exists()]
+        for done, (n, data) in enumerate(engine.map(play, left), 1):
+            write_atomically(shards[n].path, data)
+            if done == len(left):
+                locks.close()
+            yield shards[n]
 
 
 def simulate_all(shards: list[Shard], engine: Engine, report: Report) -> None:
     """All shards that are not there yet; damaged ones, or those of other settings, are named."""
+    claim_shards(shards)
     there = [shard for shard in shards if shard.path.exists()]
     for shard in there:
         shard.read()
     report(len(there), len(shards))
-    for done, _ in enumerate(simulating(shards, engine), len(there) + 1):
-        report(done, len(shards))
+    with closing(simulating(shards, engine)) as made:
+        for done, _ in enumerate(made, len(there) + 1):
+            report(done, len(shards))
 
 
 def play(shard: Shard) -> bytes:

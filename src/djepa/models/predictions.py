@@ -25,6 +25,7 @@ import torch
 
 from djepa.artefacts.folder import Arrays, Folder, encode, load_arrays, stacked
 from djepa.artefacts.records import MANIFEST, Kind
+from djepa.artefacts.store import remote
 from djepa.artefacts.write import Writer
 from djepa.bank.driving import TrafficBank
 from djepa.bank.read import Bank, Decisions
@@ -39,6 +40,11 @@ from djepa.threads import threads_for
 
 WIDE = 1024
 PART = "part."
+LAYOUT = {  # of a block; a part of the cost is as the cost itself
+    "cost": ("float32", "N K"),
+    "goal": ("float16", "N D"),
+    "futures": ("float16", "N K B D"),
+}
 HERE = LocalEngine(1)
 Report = Callable[[int, int], None]
 Missing = Iterable[tuple[int, slice]]  # blocks by number, and their rows
@@ -180,25 +186,43 @@ class Stored:
 
     def block(self, number: int) -> Arrays:
         """Arrays of one block, as they were written: a row per start, a number per candidate."""
-        shard, K = shard_of(number), self.bank.candidates
-        arrays = load_arrays(self.folder / shard, self._files.read(shard))
-        N = self.bank.manifest["blocks"][number]["starts"]
-        whole = arrays.keys() >= {"cost", "goal"} and all(
-            len(array) == N and (name == "goal" or array.shape[1] == K)
-            for name, array in arrays.items()
-        )
-        if not whole:
-            raise DjepaError(
-                f"{self.folder} is damaged: a block is not of {N} starts, {K} candidates."
-            )
+        path = self.folder / shard_of(number)
+        arrays = load_arrays(path, self._files.read(shard_of(number)))
+        starts = self.bank.manifest["blocks"][number]["starts"]
+        self._check(path, arrays, {"N": starts, "K": self.bank.candidates})
         return arrays
+
+    def _check(self, path: Path, arrays: Arrays, sizes: Mapping[str, int]) -> None:
+        """Names, types and shapes: what only has the right hash may hold anything."""
+        needed = {"cost", "goal", *(["futures"] if self.futures else [])}
+        own = {name for name in arrays if not name.startswith(PART)}
+        if odd := sorted(needed ^ own):
+            raise DjepaError(
+                f"{path}: missing or foreign arrays: {', '.join(odd)}. {EVIDENCE.again}"
+            )
+        for name, array in arrays.items():
+            dtype, shape = LAYOUT["cost" if name.startswith(PART) else name]
+            letters = shape.split()
+            fits = array.dtype.name == dtype and array.ndim == len(letters)
+            for letter, size in zip(letters, array.shape, strict=False):
+                fits = fits and (size == sizes[letter] if letter in sizes else size > 0)
+            if not fits:
+                wanted = " ".join(str(sizes.get(letter, letter)) for letter in letters)
+                raise DjepaError(
+                    f"{path}: '{name}' is {array.dtype} {array.shape}; {dtype} ({wanted}) is "
+                    f"needed. {EVIDENCE.again}"
+                )
 
     def ends(self, number: int, rows: Sequence[int]) -> npt.NDArray[np.float16]:
         """(n, K, D) last latents of some starts of a block, from the mapped file.
 
-        Its hash is not computed anew: `block` has done that when the costs were read.
+        Its hash is not computed anew: `block` has done that when the costs were read. A copy of
+        what lies in a store is another download, and is compared with the manifest.
         """
-        path = self._files.local(shard_of(number))
+        shard = shard_of(number)
+        path = self.folder / shard
+        if far := remote(path):
+            path = far.local(self._files.manifest.files[shard])
         with safetensors.safe_open(path, framework="np") as file:
             futures = file.get_slice("futures")
             return np.stack([futures[row : row + 1, :, -1][0] for row in rows])

@@ -26,19 +26,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save
 from torch import Tensor
 
 from djepa.errors import DjepaError
-from djepa.files import write_atomically
 from djepa.models import parallel
 from djepa.models.ac import ActionConditioned
 from djepa.models.batches import Batches
 from djepa.models.cache import Cache
 from djepa.models.compiled import compile_checked
 from djepa.models.distil import AVERAGE, Student, distil_loss
-from djepa.models.episodes import Episodes, plan_shards, simulating
+from djepa.models.episodes import Episodes, Shard, claim_shards, plan_shards, simulating
 from djepa.models.kinds import Trainable, build
 from djepa.models.lewm import LeWM
 from djepa.models.nets import draw_from, initialise
@@ -52,6 +49,7 @@ from djepa.models.recipes import (
     stages,
     take_encoder,
 )
+from djepa.models.resume import BEST, LOG, STATE, claim, read_state, write_state, writer_of
 from djepa.models.selection import collect_each, select
 from djepa.models.step import Step
 from djepa.models.tdjepa import TDJEPA, PlanningCost
@@ -81,7 +79,6 @@ class Trainer:
 
     def __init__(self, config: TrainConfig, out: Path, data: Path | None = None) -> None:
         self.config, self.out, self.objective = config, out, OBJECTIVES[config.geometry]
-        out.mkdir(parents=True, exist_ok=True)
         self.device = parallel.begin(config.device)
         self.first = parallel.number() == 0  # it judges the model and writes every file
         self.task = get_task(config.world)
@@ -89,22 +86,24 @@ class Trainer:
         sizes = self.objective.first, config.windows or self.objective.then
         first, self.then = (max(8, size // config.shrink) for size in sizes)
         self.first_steps = 0 if config.encoder else max(1, round(config.joint * config.steps))
+        if self.first:
+            writer_of(out)
         self.saved = self._read_state()
-        if self.saved is None and self.first:
-            (out / "log.jsonl").unlink(missing_ok=True)
+        self.model = self._fresh()
+        self._take_weights()
         where, drawn = data or out / "episodes", (config.shapes, config.world, config.perturbed)
         shards = plan_shards(where, config.episodes, 0, *drawn)
+        here = self.first and not data  # otherwise another process simulates
+        if self.first:
+            self._claim(shards if here else [])
         self.development = []  # without any nothing can be executed, or another process does it
         if self.first and self.task.validating is None:
             self.development = collect_each(config, out / "development", config.development)
-        here = self.first and not data  # otherwise another process simulates
         self.simulation = simulating(shards, LocalEngine()) if here else None
         self.episodes = Episodes(shards, self.device, simulation=self.simulation or ())
         self.batches = Batches(self.scenes, self.episodes, first, config.seed)
         parallel.check_batch(self.then)
-        self.model = self._fresh().to(self.device)
-        for other in config.begin:
-            begin_with(self.model, other, self.device)
+        self.model = self.model.to(self.device)
         self.random, self.dropout = torch.Generator(self.device), torch.Generator(self.device)
         self.began, self.deadline = time.monotonic(), math.inf
         self.before = self.saved["seconds"] if self.saved else 0.0  # of the runs that were cut off
@@ -144,7 +143,7 @@ class Trainer:
         if not self.first:
             return
         entry = {"seconds": round(time.monotonic() - self.began, 1), **entry}
-        with (self.out / "log.jsonl").open("a") as log:
+        with (self.out / LOG).open("a") as log:
             log.write(json.dumps(entry) + "\n")
         print(json.dumps(entry), flush=True)
 
@@ -163,6 +162,21 @@ class Trainer:
         if isinstance(model, TDJEPA):
             model.planned_by(PlanningCost(c.blend, c.terminal, c.context))
         return model
+
+    def _claim(self, shards: list[Shard]) -> None:
+        """Mark the folder, begin the log anew or go on with it, ask for that of the episodes."""
+        claim(self.out)
+        if self.saved is None:
+            (self.out / LOG).unlink(missing_ok=True)
+        claim_shards(shards)
+
+    def _take_weights(self) -> None:
+        """Begin with other weights, and try an encoder: what is wrong with them is said at once."""
+        c, cpu = self.config, torch.device("cpu")
+        for other in c.begin:
+            begin_with(self.model, other, cpu)
+        if c.encoder and self.saved is None:
+            take_encoder(copy.deepcopy(self.model), c.encoder, cpu)
 
     def _visible(self, step: int) -> int:
         """Episodes that this step, counted over both phases, may draw from."""
@@ -275,7 +289,7 @@ class Trainer:
         """
         i = 0
         if self.saved and self.saved["phase"] == phase:
-            step.restore(load_file(self.out / "resume.safetensors"))
+            step.restore(read_state(self.out / STATE)[0])
             i = self.saved["step"]
             self.episodes.take(self._visible(i if phase != "predictor" else 0))
         self.saved = None
@@ -307,17 +321,13 @@ class Trainer:
         if not self.first:
             return
         about = {"phase": phase, "step": i, "seconds": 60 * self.minutes}
-        head = {"config": asdict(self.config), **about}
-        data = save(step.state(), metadata={"head": json.dumps(head)})
-        write_atomically(self.out / "resume.safetensors", bytes(data))
+        write_state(self.out / STATE, step.state(), {"config": asdict(self.config), **about})
 
     def _read_state(self) -> dict[str, Any] | None:
-        path = self.out / "resume.safetensors"
-        if not path.exists():
+        if not (self.out / STATE).exists():
             return None
-        with safe_open(path, "pt") as file:
-            head: dict[str, Any] = {"seconds": 0.0} | json.loads(file.metadata()["head"])
-        if head["config"] != json.loads(json.dumps(asdict(self.config))):  # as it comes back
+        head: dict[str, Any] = {"seconds": 0.0} | read_state(self.out / STATE)[1]
+        if head.get("config") != json.loads(json.dumps(asdict(self.config))):  # as it comes back
             raise DjepaError(
                 f"{self.out} holds an unfinished run of other settings; finish it "
                 "with its own, remove it, or choose another --out."
@@ -325,15 +335,15 @@ class Trainer:
         return head
 
     def _load(self, model: Trainable, prefix: str) -> None:
-        tensors = load_file(self.out / "resume.safetensors")
+        tensors, _ = read_state(self.out / STATE)
         own = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
         model.load_state_dict(own)
 
     def _best_so_far(self, cache: Cache) -> tuple[float, Trainable]:
-        path, model = self.out / "best.safetensors", copy.deepcopy(self.model)
+        path, model = self.out / BEST, copy.deepcopy(self.model)
         if not (self.saved and path.exists() and self.first):
             return -math.inf, model  # any trained predictor is better than none
-        model.load_state_dict(load_file(path))
+        model.load_state_dict(read_state(path)[0])
         with parallel.alone():
             return self._worth(self.select(model), self._validate(model, cache)), model
 
@@ -352,8 +362,7 @@ class Trainer:
         worth = self._worth(selection, loss)
         if worth < best[0]:
             return best
-        tensors = {name: value.cpu().contiguous() for name, value in model.state_dict().items()}
-        write_atomically(self.out / "best.safetensors", bytes(save(tensors)))
+        write_state(self.out / BEST, model.state_dict(), {})
         about = card(asdict(self.config), model, "", {"step": i, **_known(selection=selection)})
         save_geometry(model, self.out / "best", about, replace=True)  # useful if the run never ends
         return worth, model

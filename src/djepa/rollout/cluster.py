@@ -5,6 +5,8 @@ import math
 import os
 import socket
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
@@ -16,11 +18,14 @@ from djepa.rollout.engine import (
     MAX_DEATHS,
     Items,
     Results,
+    Surroundings,
     Work,
     _more,
+    surroundings,
     usable_cores,
 )
 
+FINEST = 10_000  # parts of a GPU that Ray tells apart
 LOOK_EVERY = 1.0  # seconds between two looks at how large the cluster is by now
 _LOCAL = [False]  # whether the cluster that is there was started here
 
@@ -48,6 +53,7 @@ class RayEngine:
         if not first:
             return
         local = self.join(ray)
+        running, driver = dict[Any, int](), surroundings(device)
         try:
             # max_calls 0: by default Ray ends a worker that used a GPU after one task, and the
             # next one would load everything again.
@@ -56,11 +62,11 @@ class RayEngine:
                 _apply_there
             )
             more = [ray.put(one) for one in _more(shared)]
-            queue, running = chain(first, queue), dict[Any, int]()
-            room = _Room(ray, "GPU" if gpus else "CPU", most)
+            queue = chain(first, queue)
+            room = _Room(ray, "GPU" if gpus else "CPU", gpus or 1.0, most)
             while True:
                 for key, item in islice(queue, max(0, room() - len(running))):
-                    running[task.remote(work, item, more)] = key
+                    running[task.remote(work, item, more, driver)] = key
                 if not running:
                     return
                 done, _ = ray.wait(list(running), num_returns=1, timeout=LOOK_EVERY)
@@ -70,6 +76,8 @@ class RayEngine:
             raise error.cause from None
         except RayError as error:
             raise DjepaError(f"Ray stopped: {error}. What was finished is kept.") from None
+        finally:
+            _cancel(ray, running)
 
     def _gpus(self, ray: Any, device: str) -> float:
         """GPUs of one item."""
@@ -78,7 +86,7 @@ class RayEngine:
         there = float(ray.cluster_resources().get("GPU", 0))
         if not there:
             raise DjepaError("The Ray cluster has no GPU. Give --device cpu, or add a node.")
-        return min(1.0, there / self.workers) if self.workers else 1.0
+        return share(self.workers, there)
 
     def join(self, ray: Any) -> bool:
         """Connect to the cluster, or start a local one; whether it is a local one of our own."""
@@ -106,16 +114,37 @@ class RayEngine:
         return _LOCAL[0]
 
 
+def share(workers: int, there: float) -> float:
+    """The part of a GPU that an item takes, so that so many items do run at once on those there.
+
+    An item lies on one GPU, so each holds a whole number of them: 6 workers on 4 GPUs are 2 each.
+    """
+    each = max(1, math.ceil(workers / there))
+    return max(1, FINEST // each) / FINEST  # rounded down: 7 parts of 0.1429 are more than one
+
+
+def _cancel(ray: Any, running: Iterable[Any]) -> None:
+    """Nobody waits for these any more: a cluster that was joined would go on with them.
+
+    Without force: a worker that is killed would have to load everything again.
+    """
+    with suppress(Exception):  # the cluster may be gone, and what ended this is to be told
+        if ray.is_initialized():
+            for one in running:
+                ray.cancel(one, force=False)
+
+
 class _Room:
     """How many items may be in the cluster at once: it is looked at again as nodes come and go."""
 
-    def __init__(self, ray: Any, what: str, most: int) -> None:
-        self._ray, self._what, self._most = ray, what, most
+    def __init__(self, ray: Any, what: str, each: float, most: int) -> None:
+        self._ray, self._what, self._each, self._most = ray, what, each, most
         self._known, self._until = 1, -math.inf
 
     def __call__(self) -> int:
         if not self._most and time.monotonic() > self._until:
-            self._known = AHEAD * max(1, int(self._ray.cluster_resources().get(self._what, 1)))
+            there = self._ray.cluster_resources().get(self._what, 1)
+            self._known = AHEAD * max(1, int(there / self._each))
             self._until = time.monotonic() + LOOK_EVERY
         return self._most or self._known
 
@@ -123,15 +152,16 @@ class _Room:
 _KEPT: dict[str, Any] = {}  # in a Ray worker: what items share, by reference
 
 
-def _apply_there(work: Work, item: Any, more: list[Any]) -> Any:
+def _apply_there(work: Work, item: Any, more: list[Any], driver: Surroundings) -> Any:
     """In a Ray worker: what is shared was sent as a reference, and is fetched once."""
     import ray
 
-    for one in more:
-        if one.hex() not in _KEPT:
-            _KEPT.clear()  # what it kept is of other work
-            _KEPT[one.hex()] = ray.get(one)
-    return work(item, *(_KEPT[one.hex()] for one in more))
+    with driver.alike():
+        for one in more:
+            if one.hex() not in _KEPT:
+                _KEPT.clear()  # what it kept is of other work
+                _KEPT[one.hex()] = ray.get(one)
+        return work(item, *(_KEPT[one.hex()] for one in more))
 
 
 def _check_address(address: str) -> None:

@@ -3,13 +3,15 @@
 An item's result depends on its argument alone (and on what all items share), so the number of
 workers, their order and a restart change no byte. `LocalEngine` uses this machine's cores,
 `RayEngine` (cluster.py) a Ray cluster. Workers read and write no file of the work: items travel to
-them, results travel back, and the driver writes.
+them, results travel back, and the driver writes. Whatever the work is, a worker that would round
+otherwise than the driver refuses it.
 """
 
 import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +19,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib import metadata
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +33,8 @@ Results = Iterator[tuple[int, Any]]
 MAX_DEATHS = 3  # workers lost without one finished item in between
 AHEAD = 2  # items queued per worker, so that no worker waits for the driver
 CPU = "cpu"
+# Whose versions results depend on. That of torch counts with the processor, by `arithmetic_here`.
+PACKAGES = ("djepa", "numpy", "scipy", "pymunk", "mujoco", "dm_control", "ogbench")
 
 
 class Engine(Protocol):
@@ -63,9 +69,10 @@ class LocalEngine:
         flight: dict[int, Any] = {}
         queue = chain(first, queue)
         with _sent(more) as where:
+            task = Task(work, where, surroundings(device))
             while True:
                 try:
-                    for result in _run(self.processes(device), work, queue, flight, where):
+                    for result in _run(self.processes(device), task, queue, flight):
                         deaths = 0
                         yield result
                     return
@@ -88,7 +95,7 @@ class LocalEngine:
 _POOLS: dict[int, ProcessPoolExecutor] = {}  # by size; they stay, with what their workers loaded
 
 
-def _run(workers: int, work: Work, queue: Results, flight: dict[int, Any], where: str) -> Results:
+def _run(workers: int, task: "Task", queue: Results, flight: dict[int, Any]) -> Results:
     """Items through a pool of so many workers; those under way are in `flight`."""
     if workers not in _POOLS:
         # spawn, not fork: a forked copy of a threaded parent may hang, and spawn works everywhere.
@@ -101,7 +108,7 @@ def _run(workers: int, work: Work, queue: Results, flight: dict[int, Any], where
         while True:
             for key, item in islice(queue, workers * AHEAD - len(running)):
                 flight[key] = item
-                running[pool.submit(_apply, work, item, where)] = key
+                running[pool.submit(task, item)] = key
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -147,13 +154,93 @@ def _sent(more: tuple[Any, ...]) -> Iterator[str]:
 _KEPT: dict[str, tuple[Any, ...]] = {}  # in a worker: what is shared, read once
 
 
-def _apply(work: Work, item: Any, where: str) -> Any:
-    if not where:
-        return work(item)
-    if where not in _KEPT:
-        _KEPT.clear()  # what it kept is of other work
-        _KEPT[where] = pickle.loads(Path(where).read_bytes())
-    return work(item, *_KEPT[where])
+@dataclass(frozen=True)
+class Task:
+    """The work as it is sent to a local worker."""
+
+    work: Work
+    where: str  # the file of what is shared
+    driver: "Surroundings"
+
+    def __call__(self, item: Any) -> Any:
+        """In a worker."""
+        with self.driver.alike():
+            if not self.where:
+                return self.work(item)
+            if self.where not in _KEPT:
+                _KEPT.clear()  # what it kept is of other work
+                _KEPT[self.where] = pickle.loads(Path(self.where).read_bytes())
+            return self.work(item, *_KEPT[self.where])
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the driver's numbers depend on beside its items, as far as its libraries tell."""
+
+    versions: tuple[tuple[str, str], ...]  # of the packages that are installed there
+    loops: str  # which of its loops numpy runs on that processor; empty where a GPU computes
+    sums: str  # of torch, see `arithmetic_here`; empty where it is not loaded
+    device: str
+
+    @contextmanager
+    def alike(self) -> Iterator[None]:
+        """Refuse to work in a worker that differs, before the work and in what it loads."""
+        _refuse(self, _loaded())
+        yield
+        _refuse(self, _loaded())
+
+
+def surroundings(device: str = CPU) -> Surroundings:
+    """Those of this process."""
+    versions = tuple((name, of) for name in PACKAGES if (of := _version(name)))
+    sums = ""
+    if "torch" in sys.modules:
+        from djepa.models.precision import arithmetic_here
+
+        sums = arithmetic_here(device)
+    return Surroundings(versions, _loops() if device == CPU else "", sums, device)
+
+
+def _loaded() -> frozenset[str]:
+    """What this process has loaded: what it has not, its results do not depend on."""
+    return frozenset(name for name in (*PACKAGES, "torch") if name in sys.modules)
+
+
+@lru_cache(maxsize=8)  # once per worker and what it has loaded; a refusal is not kept
+def _refuse(driver: Surroundings, loaded: frozenset[str]) -> None:
+    there = {name: of for name, of in driver.versions if name in loaded}
+    here = {name: _version(name) for name in there}
+    if driver.loops:
+        there["loops of numpy"], here["loops of numpy"] = driver.loops, _loops()
+    if odd := [name for name in there if there[name] != here[name]]:
+        mine, theirs = (", ".join(f"{n} {of[n]}" for n in odd) for of in (here, there))
+        raise DjepaError(
+            f"This worker has {mine}, the driver {theirs}: results would not be the same to the "
+            "last bit. Use machines of one kind, with the same versions."
+        )
+    if "torch" in loaded:
+        from djepa.models.precision import same_arithmetic
+
+        same_arithmetic(driver.sums, driver.device)
+
+
+def _version(name: str) -> str:
+    """Of what runs, else of what is installed; empty where there is none."""
+    if found := getattr(sys.modules.get(name), "__version__", ""):
+        return str(found)
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+@lru_cache
+def _loops() -> str:
+    """The instruction sets for which numpy has chosen its loops: their last bits differ."""
+    from numpy.lib.introspect import opt_func_info
+
+    found = {of["current"] for kinds in opt_func_info().values() for of in kinds.values()}
+    return " ".join(sorted(found))
 
 
 def _enter_worker() -> None:

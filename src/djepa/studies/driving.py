@@ -9,7 +9,6 @@ A forecast judges every candidate in a future of traffic that is made of the pre
 split, and every interval resamples whole logs.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -17,17 +16,16 @@ import torch
 from djepa.align.fit import Alignment, Mixing
 from djepa.align.methods import Population
 from djepa.align.outcomes import Outcomes
-from djepa.align.presets import careful, mixed
+from djepa.align.presets import careful, described, mixed
 from djepa.align.suite import Recipe
 from djepa.bank.driving import TrafficBank, collect_traffic
 from djepa.errors import DjepaError
-from djepa.evidence.evidence import Evidence
 from djepa.evidence.score import Score
-from djepa.models.predictions import read_predictions
 from djepa.models.traffic_predict import NAME, load_scorer, predict_traffic, view
-from djepa.rollout.driving import PARTS, RECORDED, TrafficConfig, recorded_files
+from djepa.rollout.driving import RECORDED, TrafficConfig, recorded_files
 from djepa.studies.design import ROLES, Case, Design, Place, Sizes, Source
 from djepa.studies.driving_fits import extra_choosers, fit_extra
+from djepa.studies.driving_inputs import EVERY, RISKS, RULES, traffic_evidence
 from djepa.studies.measures.driving import PARTS_OF_PDMS, SCENES
 from djepa.studies.measures.driving_inspector import inspector
 from djepa.studies.measures.driving_views import views
@@ -40,14 +38,11 @@ SIMPLE = "mixture, simple forecasts"
 GRADED: Mixing = "graded+ranks"  # the mixture maximises expected PDMS
 FUSION, CONTROL = "fusion", "consensus + fusion"
 STRAIGHT, TWO = (NAME, "straight"), (NAME, *FORECASTS)
-EVERY = (*TWO, "rules")
-RISKS = {"collision": "nc", "near": "ttc", "progress": "ep"}  # parts of PDMS by the rules
 ALL = (*EVERY, *RISKS)
 NEAR_BEST = 0.05  # a choice is a success if its PDMS is within 5 points of the best candidate's
 SPLITS = dict(zip(ROLES, ("fit", "calibration", "confirmation", "guarantee"), strict=False))
 EACH = 6  # scenes of a recorded log
 HARD = 0.1  # PDMS by which the native choice is below the best, in the scenes of preset paper
-FLOOR = 0.2  # added to costs: between two good forecasts a ratio must not decide
 
 
 def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
@@ -84,7 +79,7 @@ def _collect(study: Study, case: Case, say: Say) -> str:
 def population(study: Study, role: str, case: Case) -> Population:
     """Evidence and outcomes; success is a PDMS near that of the best candidate."""
     bank = TrafficBank(study.out / "banks" / case.folder)
-    evidence, names = _evidence(bank, case.look), bank.known.names
+    evidence, names = traffic_evidence(bank, case.look), bank.known.names
     pdms = torch.from_numpy(bank.parts["pdms"])
     near = pdms >= pdms.amax(1, keepdim=True) - NEAR_BEST
     whole = Population(evidence, Outcomes(names, near, torch.ones_like(near), 1 - pdms))
@@ -115,22 +110,6 @@ def seven(test: Population, many: int) -> torch.Tensor:
     return torch.tensor(found)
 
 
-def _evidence(bank: TrafficBank, look: str) -> Evidence:
-    """Native score and forecast as costs; queries as latents, for the pool density."""
-    native, known = read_predictions(bank, NAME), bank.known
-    assert native.futures is not None  # the study had them stored
-    forecasts = {name: getattr(known, name)[..., PARTS.index("pdms")] for name in EVERY[1:]}
-    forecasts |= {name: known.rules[..., PARTS.index(part)] for name, part in RISKS.items()}
-    found = Evidence.from_arrays(
-        start_ids=known.names,
-        candidate_ids=known.ids,
-        costs={NAME: native.cost + FLOOR, **{name: 1 + FLOOR - x for name, x in forecasts.items()}},
-        latents={NAME: native.futures},
-        goals={NAME: native.goal},
-    )
-    return replace(found, weights={NAME: native.weights})
-
-
 def _extra(study: Study, group: str, say: Say) -> dict[str, Alignment]:
     fit_extra(study, group, say)
     return {}
@@ -155,10 +134,10 @@ DRIVING = Design(
     sizes={
         "quick": Sizes(180, 90, 120, audit=30, updates=300),
         "paper": Sizes(480, 240, 600, audit=100, retained=7),
-        "large": Sizes(480, 240, 1020, audit=300, updates=500),
+        "large": Sizes(6000, 3000, 1020, audit=300),
     },
     cases=_cases,
-    evidence=_evidence,  # type: ignore[arg-type]  # of a bank of scenes
+    evidence=traffic_evidence,  # type: ignore[arg-type]  # of a bank of scenes
     recipe=Recipe(
         mixtures={FUSION: (EVERY, None), CONTROL: (EVERY, NAME)},
         alignments={
@@ -166,7 +145,7 @@ DRIVING = Design(
             "mixture": mixed(ALL, (NAME,), GRADED),
             ALONE: careful((NAME,), (NAME,), GRADED),
             PLAIN: careful(STRAIGHT, (NAME,), GRADED),
-            OURS: careful(ALL, (NAME,), GRADED),
+            OURS: described(ALL, (NAME,), (RULES,)),
         },
     ),
     natives={"native score": NAME, **{f"forecast, {name}": name for name in EVERY[1:]}},

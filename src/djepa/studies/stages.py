@@ -8,11 +8,13 @@ whatever the pages are made of); before every stage they are compared.
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from djepa.artefacts.folder import read_checked
+from djepa.artefacts.lock import locked
 from djepa.artefacts.records import (
     MANIFEST,
     Kind,
@@ -23,7 +25,7 @@ from djepa.artefacts.records import (
     sha256,
 )
 from djepa.errors import DjepaError
-from djepa.files import naming, write_atomically
+from djepa.files import TEMPORARY, naming, write_atomically
 
 CLAIM = "study.json"
 ELSEWHERE = (
@@ -55,6 +57,11 @@ class Stage:
         when = self.makes.stat().st_mtime_ns
         return all(path.stat().st_mtime_ns <= when for path in self.of if path.exists())
 
+    def owns(self, path: Path) -> bool:
+        """Whether it writes that file: the one it makes, or frames of the same name beside it."""
+        own = (self.makes.parent, self.makes.name.removesuffix(self.makes.suffix))
+        return own == (path.parent, path.name.removesuffix(path.suffix))
+
 
 def run_stages(stages: Sequence[Stage], say: Say, until: str = "") -> None:
     """Run what is missing, in order; `until` names the last stage to run."""
@@ -62,9 +69,16 @@ def run_stages(stages: Sequence[Stage], say: Say, until: str = "") -> None:
     if until and until not in names:
         raise DjepaError(f"There is no stage '{until}'. The stages are: {', '.join(names)}.")
     homes = [p for s in stages[:1] for p in s.makes.parents if (p / CLAIM).is_file()]
+    with ExitStack() as locks:  # what another process makes meanwhile would not be told apart
+        for home in homes[:1]:
+            locks.enter_context(locked(home))
+        _run(stages, say, until, homes[:1])
+
+
+def _run(stages: Sequence[Stage], say: Say, until: str, homes: Sequence[Path]) -> None:
     makes = {stage.makes for stage in stages}
     for number, stage in enumerate(stages, start=1):
-        for home in homes[:1]:
+        for home in homes:
             check_sealed(home, makes)
         head = f"{number}/{len(stages)} {stage.name}"
         if stage.done():
@@ -74,12 +88,12 @@ def run_stages(stages: Sequence[Stage], say: Say, until: str = "") -> None:
             began = time.monotonic()
             stage.makes.parent.mkdir(parents=True, exist_ok=True)
             stage.run(say)
-            for home in homes[:1]:
-                seal(home)
+            for home in homes:
+                seal(home, stage)
             say(f"{head}: {time.monotonic() - began:.0f} s, {stage.makes}")
         if stage.name == until:
             return
-    for home in homes[:1]:
+    for home in homes:
         check_sealed(home, makes)
 
 
@@ -87,9 +101,10 @@ def claim(folder: Path, config: Mapping[str, Any]) -> None:
     """Mark a folder as this study's; one that belongs to another is refused."""
     path = folder / CLAIM
     data = encode_json(path, dict(config))
-    if not path.exists():  # several processes may run different pools of one study
+    if not path.exists():
         with naming(folder):
             folder.mkdir(parents=True, exist_ok=True)
+            _refuse_strangers(folder, data)
         write_atomically(path, data)
     elif read_bytes(path) != data:
         there = decode(path, read_bytes(path), dict[str, Any])
@@ -101,13 +116,36 @@ def claim(folder: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def seal(folder: Path) -> None:
-    """List the hashes of all results in the manifest, which is written last."""
+def _refuse_strangers(folder: Path, data: bytes) -> None:
+    """A folder without a mark holds nothing, or a study that lists this very mark as its own."""
+    with suppress(DjepaError):
+        if read_manifest(folder, STUDY)[0].files.get(CLAIM) == sha256(data):
+            return
+    for path in folder.rglob("*"):
+        passing = path.name.startswith(".") or path.name == CLAIM + TEMPORARY
+        if path.is_file() and not passing:
+            raise DjepaError(
+                f"{folder} is not empty and not a study (it holds {path.relative_to(folder)}). "
+                "Nothing was changed; choose another --out."
+            )
+
+
+def seal(folder: Path, stage: Stage | None = None) -> None:
+    """List the hashes of all results in the manifest, which is written last.
+
+    What was listed is still what it was; only what the stage makes may have been made anew.
+    """
     found = sorted(p for p in folder.rglob("*") if p.is_file() and _is_result(folder, p))
-    data = {str(path.relative_to(folder)): read_bytes(path) for path in found}
-    hashes = {name: sha256(content) for name, content in data.items()}
+    hashes = {str(path.relative_to(folder)): sha256(read_bytes(path)) for path in found}
     if (folder / MANIFEST).exists():  # what was lost stays listed until it is made again
         before = read_manifest(folder, STUDY)[0].files
+        for name, of in before.items():
+            if hashes.get(name, of) != of and not (stage and stage.owns(folder / name)):
+                also = f" and {stage.makes}, and both are" if stage else ", and it is"
+                raise DjepaError(
+                    f"{folder / name} was altered while another stage ran. Remove it{also} made "
+                    "again."
+                )
         hashes |= {name: of for name, of in before.items() if not (folder / name).exists()}
     manifest = {"format": STUDY.format, "version": STUDY.version, "files": hashes}
     text, path = encode_json(folder / MANIFEST, manifest), folder / MANIFEST
