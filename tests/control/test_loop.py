@@ -182,6 +182,12 @@ def test_evaluations_are_counted_and_equal(
         assert (arrays["evaluations"].sum(1) > 0.6 * SEARCH["evaluations"] * decisions).all()
 
 
+def test_the_summary_names_who_was_evaluated(straight: Path) -> None:
+    """The search is under tdjepa; lewm rolls out final populations alone."""
+    found = Episodes(straight).summary()["evaluations"]
+    assert found["tdjepa"] > 2 * found["lewm"] > 0
+
+
 def test_candidates_end_when_the_first_would_have(models: Path) -> None:
     own, fixed = (planner("native-cem", models, shrink=shrink) for shrink in (True, False))
     assert [own.ahead(t, 5) for t in range(0, 35, 5)] == [25, 20, 15, 10, 5, 25, 20]

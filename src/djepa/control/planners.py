@@ -122,8 +122,8 @@ class Planner:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Geometries that are evaluated."""
-        return tuple(self.parts.weights)
+        """Geometries that are evaluated, in the order of their counts in episodes."""
+        return tuple(sorted(self.parts.weights))  # as the manifest names them
 
     def evaluations(self) -> dict[str, int]:
         """Geometry -> candidates that it rolls out in one decision."""
