@@ -1,6 +1,7 @@
 """The native driving model: what it sees, what it exposes, how it is stored."""
 
-from dataclasses import replace
+import shutil
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 
@@ -8,10 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from djepa.cli.weights import Weights
 from djepa.errors import DjepaError
-from djepa.models.traffic import TrafficModel, load_native, save_native
+from djepa.models.traffic import TrafficModel, save_native
+from djepa.models.traffic_predict import load_scorer
 from djepa.models.traffic_raster import CHANNELS, MIDDLE, mirrored, raster, seen
 from djepa.models.traffic_train import Example, TrafficTraining, example, inputs_of, train
+from djepa.models.weights import CHECKOUT, DRIVING, claim_native, shipped
 from djepa.pools.driving import Vocabulary, fit_vocabulary
 from djepa.seeds import generator
 from djepa.worlds.traffic.generate import make_log, scenes
@@ -86,20 +90,48 @@ def test_a_raster_shows_the_car_ahead_where_it_is() -> None:
 
 
 def test_training_is_repeatable_and_weights_are_read_strictly(
-    examples: list[Example], tmp_path: Path
+    examples: list[Example], vocabulary: Vocabulary, tmp_path: Path
 ) -> None:
     config = TrafficTraining(epochs=1, batch=2)
     (_, loss, model), (_, again, _) = (next(iter(train(config, examples))) for _ in range(2))
     assert loss == again
-    save_native(tmp_path / "w", model, {"scenes": len(examples)})
-    stored, card = load_native(tmp_path / "w")
-    assert card["scenes"] == len(examples)
+    claim_native(tmp_path / "w", DRIVING)
+    save_native(tmp_path / "w", model, vocabulary, {"scenes": len(examples)})
+    stored = load_scorer(tmp_path / "w")
+    assert stored.card["scenes"] == len(examples)
+    assert np.array_equal(stored.vocabulary.motions, vocabulary.motions)
     inputs = inputs_of(examples)
     with torch.no_grad():
-        assert torch.equal(stored(inputs).score, model.half().float()(inputs).score)
-    file = tmp_path / "w/model.safetensors"
-    file.write_bytes(file.read_bytes()[:-9])
-    with pytest.raises(DjepaError, match="driving model"):
-        load_native(tmp_path / "w")
-    with pytest.raises(DjepaError, match="driving model"):
-        load_native(tmp_path / "none")
+        assert torch.equal(stored.model(inputs).score, model.half().float()(inputs).score)
+    with pytest.raises(DjepaError, match="holds a finished driving model already"):
+        claim_native(tmp_path / "w", DRIVING)
+    (tmp_path / "w/manifest.json").unlink()
+    with pytest.raises(DjepaError, match="w holds no finished driving model"):
+        load_scorer(tmp_path / "w")
+    with pytest.raises(DjepaError, match=r"no driving model 'none'.*traffic_train FOLDER"):
+        load_scorer("none")
+
+
+def test_the_shipped_model_is_what_results_are_bound_to_and_the_command_makes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scorer, of = load_scorer(), tmp_path / "traffic"
+    assert scorer.hash[:12] == "49eca3683546"  # the same as before it had a manifest
+    assert scorer.card["config"] == asdict(TrafficTraining())
+    assert "traffic" not in shipped()  # it is no geometry
+    monkeypatch.setenv("DJEPA_WEIGHTS", str(tmp_path))
+    shutil.copytree(CHECKOUT / "weights/traffic", of)
+    assert Weights(("traffic", "bimanual")).run() == 0
+    assert capsys.readouterr().out.count("whole") == 2
+    file = of / "model.safetensors"
+    file.write_bytes(flipped(file.read_bytes()))
+    assert load_scorer().hash == scorer.hash  # what the checkout has comes first
+    for look in (lambda: load_scorer(of), Weights((str(of),)).run):
+        with pytest.raises(DjepaError, match=r"model\.safetensors is damaged"):
+            look()
+
+
+def flipped(data: bytes) -> bytes:
+    """With one bit changed in the middle."""
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]

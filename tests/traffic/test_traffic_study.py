@@ -18,7 +18,7 @@ from djepa.evaluate.graded import paired_quality, qualities, way_made
 from djepa.models.nets import initialise
 from djepa.models.traffic import TrafficModel, save_native
 from djepa.models.traffic_predict import load_scorer, view
-from djepa.pools.driving import fit_vocabulary, save_vocabulary
+from djepa.pools.driving import fit_vocabulary
 from djepa.rollout.driving import RECORDED, TrafficConfig, recorded_files, scenes_in
 from djepa.rollout.engine import LocalEngine
 from djepa.seeds import generator
@@ -49,9 +49,8 @@ def study(tmp_path_factory: pytest.TempPathFactory, patch: pytest.MonkeyPatch) -
     folder = home / "weights" / "traffic"
     model = TrafficModel()
     initialise(model, torch.Generator().manual_seed(SEED))
-    save_native(folder, model, {})
     logs = (make_log("native", i, SEED) for i in range(2))
-    save_vocabulary(folder / "vocabulary.npz", fit_vocabulary(logs, generator("v"), 100))
+    save_native(folder, model, fit_vocabulary(logs, generator("v"), 100), {})
     patch.setenv("DJEPA_WEIGHTS", str(home / "weights"))
     few, one = replace(ANCHOR, epochs=8), replace(CORRECTION, epochs=1)
     patch.setattr(driving_fits, "FOLDS", 2)

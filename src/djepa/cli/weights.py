@@ -17,9 +17,9 @@ class Weights:
 
     def run(self) -> int:
         """One line per weights; stop at the first that are damaged."""
-        from djepa.models.weights import describe, places, shipped
+        from djepa.models.weights import describe, listed, places
 
-        for name in self.names or shipped():
+        for name in self.names or listed():
             console.print(describe(name))
         console.print(f"looked in {', '.join(str(place) for place in places())}")
         return 0

@@ -12,7 +12,6 @@ network gives R coefficients c, and u, the logarithm of the mean error that it e
 Legend: N starts, H = 40 commands, R directions.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,21 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from djepa.artefacts.records import read_bytes, sha256
 from djepa.errors import DjepaError
-from djepa.files import naming, to_json, write_atomically
-from djepa.models.bimanual_scene import SceneMap, load_scene
-from djepa.models.weights import places
-from djepa.pools.bimanual import Proposer, load_proposers
+from djepa.models.bimanual_scene import SceneMap, read_scene, scene_arrays
+from djepa.models.weights import (
+    CARD,
+    TENSORS,
+    TWO_ARMS,
+    fill,
+    native_hash,
+    open_native,
+    stored_arrays,
+    write_native,
+)
+from djepa.pools.bimanual import Proposer, arrays_of, read_proposers
 from djepa.worlds.bimanual.experts import HORIZON
 from djepa.worlds.bimanual.ik import POSE, TwoArms, tool_poses
 from djepa.worlds.bimanual.scene import HUES
@@ -39,7 +43,7 @@ HEIGHT, WIDTH_OF_IMAGE = 60, 80
 SPOTS, WIDTH, DIRECTIONS, GROUPS = 24, 64, 28, 8
 MOMENTS, SHARP = 6 * len(HUES), 4.0  # numbers of four colours; how pointed soft positions are
 RIDGE, SURE = 1e-4, 8.0  # of the first linear maps; of the words that say which one
-FORMAT, FILES = 1, ("model.safetensors", "card.json", "proposals.npz", "scene.npz")
+PROPOSALS, SCENE = "proposals.npz", "scene.npz"
 SENTENCES = {
     "grab roller": ("lift the roller with both hands", "grab the orange roller and raise it"),
     "handover block": (
@@ -204,7 +208,8 @@ def begin(policy: Policy, images: Tensor, joints: Tensor, chunks: Tensor, tasks:
             bags.append(F.one_hot(torch.tensor(words_of(one)), len(WORDS)).sum(0))
             answers.append(F.one_hot(torch.tensor(task), len(SENTENCES)))
     bag, answer = torch.stack(bags).double(), torch.stack(answers).double()
-    found = torch.linalg.lstsq(bag, SURE * answer).solution
+    # The default driver begins from memory that nobody has set, and so finds this or that solution.
+    found = torch.linalg.lstsq(bag, SURE * answer, driver="gelsd").solution
     policy.route.weight.copy_(found.T)
     policy.route.bias.zero_()
 
@@ -234,33 +239,23 @@ class Native:
         return found
 
 
-def save_policy(folder: Path, policy: Policy, card: dict[str, Any]) -> None:
-    """Weights as 16-bit floats, and a card that says how they were made."""
-    weights = {k: v.half().cpu().contiguous() for k, v in policy.state_dict().items()}
-    with naming(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / FILES[0], save(weights))
-    write_atomically(folder / FILES[1], to_json({"format": FORMAT, **card}).encode())
+def save_policy(
+    folder: Path,
+    policy: Policy,
+    proposers: dict[str, Proposer],
+    scene: SceneMap,
+    card: dict[str, Any],
+) -> None:
+    """A policy, what makes variants of its chunk, and a card that says how they were made."""
+    arrays = {PROPOSALS: arrays_of(proposers), SCENE: scene_arrays(scene)}
+    write_native(folder, TWO_ARMS, policy, card, arrays)
 
 
 def load_policy(where: str | Path = "bimanual") -> Native:
     """From a folder, or by name from where weights lie; strict."""
-    for folder in (Path(where), *(place / str(where) for place in places())):
-        if not all((folder / name).is_file() for name in FILES):
-            continue
-        try:
-            card = json.loads((folder / FILES[1]).read_text())
-            policy = Policy()
-            policy.load_state_dict(load_file(folder / FILES[0]))
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            raise DjepaError(f"Cannot read the policy in {folder}: {error}") from None
-        if card.get("format") != FORMAT:
-            raise DjepaError(f"{folder} has format {card.get('format')}, not {FORMAT}; train anew.")
-        hashes = "".join(sha256(read_bytes(folder / name)) for name in FILES)
-        proposers, scene = load_proposers(folder / FILES[2]), load_scene(folder / FILES[3])
-        return Native(policy.eval(), proposers, scene, card, sha256(hashes.encode()))
-    looked = ", ".join(str(place) for place in places())
-    raise DjepaError(
-        f"There is no trained bimanual policy '{where}', neither here nor in {looked}. "
-        "Train one: python -m djepa.models.bimanual_train FOLDER"
-    )
+    stored = open_native(where, TWO_ARMS)
+    policy, path = Policy(), stored.path
+    fill(policy, stored.tensors(TENSORS), path / TENSORS)
+    proposers = read_proposers(path / PROPOSALS, stored_arrays(stored, PROPOSALS))
+    scene = read_scene(path / SCENE, stored_arrays(stored, SCENE))
+    return Native(policy.eval(), proposers, scene, stored.record(CARD), native_hash(stored))

@@ -7,19 +7,29 @@ table's edge and of the arms move with it: a ridge map that also reads them does
 on demonstrations, never on outcomes. Legend: N images, P target coordinates.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from djepa.errors import DjepaError
-from djepa.files import naming
-from djepa.pools.bimanual import RIDGES, features, targets_of
+from djepa.pools.bimanual import (
+    COLOURS,
+    RIDGES,
+    F,
+    Layout,
+    P,
+    check_arrays,
+    features,
+    targets_of,
+)
 from djepa.worlds.bimanual.scene import TASKS
+from djepa.worlds.bimanual.world import COMMAND
 from djepa.worlds.protocol import Floats, Frames
 
-DIRECTIONS, PATCH = 60, 4  # pixels of a patch's side, at 60 x 80
+DIRECTIONS, PATCH, PATCHES = 60, 4, 300  # pixels of a patch's side, and patches at 60 x 80
 VIVID, TABLE = 0.2, 0.78  # pixels more colourful than this are painted as grey as the table
 Demonstrations = dict[str, dict[str, npt.NDArray[np.float64]]]  # task -> name -> array
 
@@ -86,20 +96,21 @@ def _pairs(
     return x, targets_of(task, of["poses"])
 
 
-def save_scene(path: Path, scene: SceneMap) -> None:
-    """One compressed file of 32-bit floats."""
+def scene_arrays(scene: SceneMap) -> dict[str, npt.NDArray[Any]]:
+    """As it is stored, in 32-bit floats."""
     arrays = {f"weights/{task}": w for task, w in scene.weights.items()}
     arrays |= {"middle": scene.middle, "directions": scene.directions}
-    with naming(path):
-        np.savez_compressed(path, **{n: a.astype(np.float32) for n, a in arrays.items()})  # type: ignore[arg-type]
+    return {name: array.astype(np.float32) for name, array in arrays.items()}
 
 
-def load_scene(path: Path) -> SceneMap:
-    """As it was saved."""
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name].astype(np.float64) for name in stored.files}
-        weights = {task: arrays[f"weights/{task}"] for task in TASKS}
-        return SceneMap(arrays["middle"], arrays["directions"], weights)
-    except (OSError, ValueError, KeyError) as error:
-        raise DjepaError(f"{path} does not hold a map of scenes: {error}") from None
+def read_scene(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> SceneMap:
+    """Of the arrays stored at `path`; anything else is an error that names the file."""
+    R = len(np.atleast_1d(arrays.get("directions", 0)))
+    layout: Layout = {"middle": ("float32", (PATCHES,)), "directions": ("float32", (R, PATCHES))}
+    for task in TASKS:
+        inputs = F * len(COLOURS[task]) + R + COMMAND
+        layout[f"weights/{task}"] = ("float32", (inputs + 1, P))
+    check_arrays(path, arrays, layout)
+    whole = {name: array.astype(np.float64) for name, array in arrays.items()}
+    weights = {task: whole[f"weights/{task}"] for task in TASKS}
+    return SceneMap(whole["middle"], whole["directions"], weights)

@@ -8,7 +8,6 @@ choose the ridge, validation ones are only measured: the executed success of the
 Legend: N demonstrations, H commands.
 """
 
-import io
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -22,9 +21,9 @@ import torch
 import tyro
 from torch import Tensor
 
+from djepa.artefacts.folder import open_shard, seal_shard
 from djepa.files import write_atomically
 from djepa.models.bimanual import (
-    FILES,
     HEIGHT,
     SENTENCES,
     WIDTH_OF_IMAGE,
@@ -33,8 +32,9 @@ from djepa.models.bimanual import (
     save_policy,
     words_of,
 )
-from djepa.models.bimanual_scene import fit_scene, save_scene
-from djepa.pools.bimanual import features, fit_proposer, save_proposers
+from djepa.models.bimanual_scene import fit_scene
+from djepa.models.weights import TWO_ARMS, claim_native
+from djepa.pools.bimanual import features, fit_proposer
 from djepa.rollout.engine import usable_cores
 from djepa.seeds import generator, seed_for
 from djepa.worlds.bimanual.experts import expert
@@ -45,6 +45,8 @@ from djepa.worlds.bimanual.world import COMMAND, BimanualWorld
 PARTS = {"train": 0.8, "calibration": 0.1, "validation": 0.1}
 Arrays = dict[str, Any]
 SELF = 1e-2  # weight of the error that the policy expects of itself
+RISE = 200  # updates
+FORMAT, VERSION = "djepa-demonstrations", 1
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class PolicyTraining:
     batch: int = 64
     """Demonstrations of an update."""
     rate: float = 1e-3
-    """Peak learning rate; it rises for 200 updates and falls to 0 as a half cosine."""
+    """Peak learning rate; it rises for 200 updates and falls to 0 as a half cosine of all."""
     decay: float = 1e-3
     """Weight decay."""
     measured: int = 50
@@ -93,17 +95,16 @@ def demonstrations(
     out: Path, task: str, config: PolicyTraining, pool: ProcessPoolExecutor
 ) -> Arrays:
     """All of a task, from the file that an earlier run left, or simulated into it."""
-    file = out / f"{task.replace(' ', '-')}-{config.episodes}-{config.seed}.npz"
+    name = f"{task.replace(' ', '-')}-{config.episodes}-{config.seed}.safetensors"
+    file, drawn = out / name, {"task": task, "episodes": config.episodes, "seed": config.seed}
+    record = {"format": FORMAT, "version": VERSION, **drawn}
     if not file.exists():
         job = partial(demonstrate, task=task, seed=config.seed)
         found = list(pool.map(job, range(config.episodes), chunksize=10))
         good = [one for one in found if one is not None]
-        data = io.BytesIO()
         arrays: Arrays = {name: np.stack([one[name] for one in good]) for name in good[0]}
-        np.savez(data, **arrays)
-        write_atomically(file, data.getvalue())
-    with np.load(file, allow_pickle=False) as stored:
-        return {name: stored[name] for name in stored.files}
+        write_atomically(file, seal_shard(file, arrays, record))
+    return open_shard(file, record)
 
 
 def succeeded(item: tuple[str, Any, Any]) -> bool:
@@ -120,10 +121,16 @@ def split(count: int) -> dict[str, slice]:
     return {n: slice(int(ends[i]), int(ends[i + 1])) for i, n in enumerate(PARTS)}
 
 
+def rate_at(step: int, config: PolicyTraining) -> float:
+    """The learning rate of an update, from 1 on: it follows from its number alone."""
+    fall = 0.5 * (1 + np.cos(np.pi * step / config.steps))
+    return float(config.rate * min(1, step / RISE) * fall)
+
+
 def train(
-    config: PolicyTraining, data: dict[str, Arrays], device: str, say: Any, minutes: float
+    config: PolicyTraining, data: dict[str, Arrays], device: str, say: Any, minutes: float = 0.0
 ) -> tuple[Policy, int, float]:
-    """The policy, its updates and its last error; stops early when the minutes are over."""
+    """The policy, its updates and its last error; stops early once the minutes are over."""
     policy = Policy()
     policy.initialise(torch.Generator().manual_seed(seed_for("bimanual", "init", config.seed)))
     images, joints, chunks, tasks = _stacked(data)
@@ -137,10 +144,8 @@ def train(
     random = torch.Generator().manual_seed(seed_for("bimanual", "batches", config.seed))
     begun, errors, step = time.perf_counter(), [], 0
     for step in range(1, config.steps + 1):
-        gone = max(step / config.steps, (time.perf_counter() - begun) / (60 * minutes))
-        rate = config.rate * min(1, step / 200) * 0.5 * (1 + np.cos(np.pi * min(gone, 1)))
         for group in optimiser.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate_at(step, config)
         rows = torch.randint(len(images), (config.batch,), generator=random).to(device)
         which = torch.randint(phrases.shape[1], (config.batch,), generator=random).to(device)
         found, log_scale = policy(images[rows], joints[rows], phrases[tasks[rows], which])
@@ -153,7 +158,7 @@ def train(
         errors.append(float(error.detach().mean()))
         if step % 200 == 0:
             say(f"update {step}: error {np.mean(errors[-200:]):.4f} rad")
-        if gone >= 1:
+        if minutes and time.perf_counter() - begun > 60 * minutes:
             break
     return policy.eval(), step, float(np.mean(errors[-200:]))
 
@@ -198,9 +203,12 @@ def main(
     config: PolicyTraining = PolicyTraining(),  # noqa: B008
     device: str = "auto",
     workers: int = 0,
-    minutes: float = 60.0,
+    minutes: float = 0.0,
 ) -> None:
-    """Simulate on `workers` cores (0: all), train at most `minutes`, write everything to OUT."""
+    """Simulate on `workers` cores (0: all), train at most `minutes` (0: all updates), write to OUT.
+
+    A training that is stopped by the clock is another one on another machine; its card says so.
+    """
     begun = time.perf_counter()
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -208,7 +216,7 @@ def main(
     def say(text: str) -> None:
         print(f"{time.perf_counter() - begun:5.0f} s  {text}", flush=True)
 
-    out.mkdir(parents=True, exist_ok=True)
+    claim_native(out, TWO_ARMS)
     with ProcessPoolExecutor(workers or usable_cores(), get_context("spawn")) as pool:
         data = {}
         for task in TASKS:
@@ -226,14 +234,12 @@ def main(
             proposers[task], card["target error, m"][task] = fit_proposer(
                 task, of["features"][some["train"]], of["poses"][some["train"]], *held
             )
-        save_proposers(out / FILES[2], proposers)
         scene, card["scene error, m"] = fit_scene(
             *(_part(data, n) for n in ("train", "calibration"))
         )
-        save_scene(out / FILES[3], scene)
         say(f"proposals: {card['target error, m']}")
         policy, card["updates"], card["error"] = train(config, data, device, say, minutes)
-        save_policy(out, policy, card)
+        card["stopped early"] = card["updates"] < config.steps
         card["success"] = {}
         for task, of in data.items():
             some_held = split(len(of["state"]))["validation"]
@@ -242,7 +248,7 @@ def main(
             items = [(task, s, c) for s, c in zip(states, chunks, strict=True)]
             card["success"][task] = float(np.mean(list(pool.map(succeeded, items))))
             say(f"{task}: {100 * card['success'][task]:.0f} % of {len(items)} validation starts")
-    save_policy(out, policy, card)
+    save_policy(out, policy, proposers, scene, card)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,17 @@
 """The native driving model: a small joint-embedding model of the scene from above.
 
-    z = Encoder(raster)                         latent of the scene
-    q_k = max over 8 poses of Query(features under the pose, pose, ego state)     (K, 256)
-    ẑ_k = z + Predictor(z, q_k)                  latent of the scene 4 s on, seen from trajectory k
-    logits_k = Scorer(q_k, z);  score_k = sigmoid(last of six logits)             higher is better
+    z = Encoder(raster)             latent of the scene
+    u_k = max over 8 poses of Query(features under the car there, pose, ego state)   (K, 256)
+    ẑ_k = z + Predictor(z, u_k)     latent of the scene 4 s on, seen from trajectory k
+    q_k = u_k + W ẑ_k + b           the query that is exposed: it holds what is predicted as well
+    logits_k = Scorer(q_k);  score_k = sigmoid(last of six logits)           higher is better
+
+The maximum is taken of each of the 256 numbers apart; Query also reads which pose it is. The scorer
+sees the query alone.
 
 Legend: B scenes, K candidates, C channels, D = 256.
 """
 
-import json
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,13 +19,12 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
-from djepa.errors import DjepaError
-from djepa.files import naming, to_json, write_atomically
+from djepa.artefacts.folder import Folder
 from djepa.models.traffic_raster import BACK, CHANNELS, HALF, SIDE
+from djepa.models.weights import DRIVING, TENSORS, fill, stored_arrays, write_native
+from djepa.pools.driving import Vocabulary, read_vocabulary
 from djepa.worlds.traffic.scene import FRONT, POSES, REAR
 
 LATENT, PARTS = 256, 6  # NC, DAC, EP, TTC, C, PDMS: only the last is trained, as in Drive-JEPA
@@ -32,7 +34,7 @@ POINTS = (  # m along and across the car: its middle and corners, where features
     *((along, across) for along in (-REAR, FRONT) for across in (-SIDEWAYS, SIDEWAYS)),
 )
 MAP, WIDTHS = 64, (48, 96, 128)
-FORMAT = 2
+VOCABULARY = "vocabulary.npz"
 
 
 class Native(NamedTuple):
@@ -119,7 +121,7 @@ class TrafficModel(nn.Module):
         queries = self.query(tokens).amax(2)
         both = torch.cat([latent[:, None].expand(B, K, LATENT), queries], -1)
         predicted = latent[:, None] + self.predict(both)
-        # The scorer reads one vector of 256 numbers, the query: it holds what is predicted as well.
+        # One vector of 256 numbers is exposed, so it has to hold what is predicted as well.
         queries = queries + self.shift(predicted)
         logits = self.scorer(queries)
         return Native(queries, logits, logits[..., -1].sigmoid(), latent, predicted)
@@ -135,25 +137,16 @@ class TrafficModel(nn.Module):
         return flat.unflatten(3, (POSES, len(POINTS))).permute(0, 2, 3, 4, 1).flatten(3)
 
 
-def save_native(folder: Path, model: TrafficModel, card: dict[str, Any]) -> None:
-    """Weights as 16-bit floats, and a card that says how they were made."""
-    weights = {k: v.half().cpu().contiguous() for k, v in model.state_dict().items()}
-    with naming(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "model.safetensors", save(weights))
-    write_atomically(folder / "card.json", to_json({"format": FORMAT, **card}).encode())
+def save_native(
+    folder: Path, model: TrafficModel, vocabulary: Vocabulary, card: dict[str, Any]
+) -> None:
+    """A model, the motions that its candidates come from, and a card that says how it was made."""
+    write_native(folder, DRIVING, model, card, {VOCABULARY: vars(vocabulary)})
 
 
-def load_native(folder: Path) -> tuple[TrafficModel, dict[str, Any]]:
-    """Strict: a missing, extra or misshapen weight is an error that names the folder."""
-    try:
-        card = json.loads((folder / "card.json").read_text())
-        if card.get("format") != FORMAT:
-            raise DjepaError(f"{folder} has format {card.get('format')}, not {FORMAT}; train anew.")
-        model = TrafficModel()
-        model.load_state_dict(load_file(folder / "model.safetensors"))
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        if isinstance(error, DjepaError):
-            raise
-        raise DjepaError(f"Cannot read the driving model in {folder}: {error}") from None
-    return model.eval(), card
+def load_native(stored: Folder) -> tuple[TrafficModel, Vocabulary]:
+    """Strict: what is missing, altered, foreign or misshapen is an error that names the file."""
+    tensors, arrays = stored.tensors(TENSORS), stored_arrays(stored, VOCABULARY)
+    vocabulary, model = read_vocabulary(stored.path / VOCABULARY, arrays), TrafficModel()
+    fill(model, tensors, stored.path / TENSORS)
+    return model.eval(), vocabulary

@@ -13,20 +13,18 @@ import numpy as np
 import torch
 
 from djepa.artefacts.folder import Arrays
-from djepa.artefacts.records import read_bytes, sha256
 from djepa.bank.driving import TrafficBank
-from djepa.errors import DjepaError
 from djepa.models.predictions import HERE, PART, EvidenceRecord, Missing, write_evidence
 from djepa.models.traffic import PARTS, Inputs, TrafficModel, load_native
 from djepa.models.traffic_raster import Frame, raster, seen
-from djepa.models.weights import places
-from djepa.pools.driving import Vocabulary, load_vocabulary
+from djepa.models.weights import CARD, DRIVING, native_hash, open_native
+from djepa.pools.driving import Vocabulary
 from djepa.rollout.engine import Engine
 from djepa.tasks.task import PLAIN
 from djepa.threads import threads_for
 from djepa.worlds.traffic.scene import Scene, V
 
-NAME, FILES = "native", ("model.safetensors", "card.json", "vocabulary.npz")
+NAME = "native"
 AT_ONCE = 64  # scenes
 
 
@@ -37,26 +35,13 @@ class Scorer:
     model: TrafficModel
     vocabulary: Vocabulary
     card: dict[str, Any]
-    hashes: dict[str, str]  # file -> SHA-256
-
-    @property
-    def hash(self) -> str:
-        """Of weights and vocabulary."""
-        return sha256("".join(self.hashes[name] for name in FILES).encode())
+    hash: str  # of weights, card and vocabulary
 
 
 def load_scorer(where: str | Path = "traffic") -> Scorer:
     """From a folder, or by name from where weights lie."""
-    for folder in (Path(where), *(place / str(where) for place in places())):
-        if all((folder / name).is_file() for name in FILES):
-            model, card = load_native(folder)
-            hashes = {name: sha256(read_bytes(folder / name)) for name in FILES}
-            return Scorer(model, load_vocabulary(folder / FILES[2]), card, hashes)
-    looked = ", ".join(str(place) for place in places())
-    raise DjepaError(
-        f"There is no trained driving model '{where}', neither here nor in {looked}. "
-        "Train one: python -m djepa.models.traffic_train FOLDER"
-    )
+    stored = open_native(where, DRIVING)
+    return Scorer(*load_native(stored), stored.record(CARD), native_hash(stored))
 
 
 def view(scene: Scene) -> Frame:

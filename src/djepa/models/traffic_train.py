@@ -27,7 +27,8 @@ from djepa.models.nets import initialise
 from djepa.models.objectives import SIGREG_WEIGHT, sigreg
 from djepa.models.traffic import LATENT, Inputs, TrafficModel, save_native
 from djepa.models.traffic_raster import Frame, later, mirrored, raster, seen
-from djepa.pools.driving import Vocabulary, fit_vocabulary, propose, save_vocabulary
+from djepa.models.weights import DRIVING, claim_native
+from djepa.pools.driving import Vocabulary, fit_vocabulary, propose
 from djepa.rollout.engine import usable_cores
 from djepa.seeds import generator, seed_for
 from djepa.worlds.traffic.execute import execute
@@ -45,7 +46,7 @@ DIRECTIONS = 256
 class TrafficTraining:
     """What is trained on, and how long."""
 
-    logs: int = 6000
+    logs: int = 4000
     """Generated logs of the split `native`; each gives up to `per_log` scenes."""
     per_log: int = 3
     """Scenes of a log."""
@@ -217,6 +218,7 @@ def main(
     def say(text: str) -> None:
         print(f"{time.perf_counter() - begun:5.0f} s  {text}", flush=True)
 
+    claim_native(out, DRIVING)
     with ProcessPoolExecutor(workers or usable_cores(), get_context("spawn")) as pool:
         first = range(min(config.logs, config.vocabulary_logs))
         logs = pool.map(partial(make_log, "native", seed=config.seed), first, chunksize=4)
@@ -231,8 +233,8 @@ def main(
     for epoch, loss, model in train(config, examples, device):
         metrics = measure(model, held, device) if held else {}
         say(f"epoch {epoch}: score loss {loss:.4f}, {metrics}")
-        save_native(out, model, {**card, "epoch": epoch, "loss": loss, "held": metrics})
-    save_vocabulary(out / "vocabulary.npz", vocabulary)
+        card |= {"epoch": epoch, "loss": loss, "held": metrics}
+    save_native(out, model, vocabulary, card)
 
 
 if __name__ == "__main__":

@@ -5,24 +5,43 @@ FOLDER/
   config.json        geometry, sizes, planning cost
   card.json          recipe, seed, minutes, parameters, metrics, the command that made it
   manifest.json      SHA-256 of the three
+
+Native models of driving and of two arms are no geometries. Their sizes never change: instead of
+config.json they have plain arrays (.npz) of what their candidates are made of.
 """
 
 import copy
+import io
 import os
 import re
+import struct
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
+from zipfile import BadZipFile
 
 import msgspec
+import numpy as np
 import torch
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
-from djepa.artefacts.folder import Folder, load_tensors
-from djepa.artefacts.records import MANIFEST, Kind, encode_json, read_manifest, sha256, typed
+from djepa.artefacts.folder import Arrays, Folder, load_tensors
+from djepa.artefacts.records import (
+    MANIFEST,
+    Kind,
+    decode,
+    encode_json,
+    read_bytes,
+    read_manifest,
+    sha256,
+    typed,
+)
 from djepa.artefacts.store import locate
+from djepa.artefacts.write import Writer
 from djepa.artefacts.write import save as save_folder
 from djepa.errors import DjepaError, unknown_name
 from djepa.files import to_json
@@ -33,7 +52,13 @@ CUDA_CHUNKS = 8  # a GPU takes so many times more candidates at once: launches a
 SHIPPED = Path(__file__).parents[1] / "weights"
 CHECKOUT = Path(__file__).parents[3]  # of the repository, where this is one
 KEPT_WIDE = ("running_mean", "running_var", "num_batches_tracked", "_mean", "_std")
-TENSORS = "model.safetensors"
+TENSORS, CARD = "model.safetensors", "card.json"
+WIDEST = 2**16  # of any size of a geometry
+IMPOSSIBLE = (ValueError, RuntimeError, TypeError, ArithmeticError, AssertionError, MemoryError)
+BROKEN = (  # all that a damaged archive of arrays has been seen to raise
+    *(OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, RuntimeError),
+    *(MemoryError, OverflowError, SyntaxError, TokenError, BadZipFile, struct.error, zlib.error),
+)
 
 
 class GeometryRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,8 +75,26 @@ GEOMETRY = Kind(
     2,
     reads=(1,),
     again="Fetch the weights again, or train others.",
-    records={"config.json": GeometryRecord, "card.json": dict},
+    records={"config.json": GeometryRecord, CARD: dict},
 )
+DRIVING = Kind(
+    "driving model",
+    "djepa-traffic-model",
+    2,  # as the cards of folders without a manifest said
+    again="Fetch it again, or train one: python -m djepa.models.traffic_train FOLDER",
+    records={CARD: dict},
+)
+TWO_ARMS = Kind(
+    "bimanual policy",
+    "djepa-bimanual-policy",
+    1,
+    again="Fetch it again, or train one: python -m djepa.models.bimanual_train FOLDER",
+    records={CARD: dict},
+)
+NATIVE = {  # format -> kind and files, in the order in which their hashes make one
+    DRIVING.format: (DRIVING, (TENSORS, CARD, "vocabulary.npz")),
+    TWO_ARMS.format: (TWO_ARMS, (TENSORS, CARD, "proposals.npz", "scene.npz")),
+}
 
 
 def save_geometry(model: Model, folder: Path, card: dict[str, Any], replace: bool = False) -> None:
@@ -67,7 +110,7 @@ def save_geometry(model: Model, folder: Path, card: dict[str, Any], replace: boo
     files = {
         TENSORS: bytes(save(tensors)),
         "config.json": encode_json(folder / "config.json", config),
-        "card.json": encode_json(folder / "card.json", card),
+        CARD: encode_json(folder / CARD, card),
     }
     same = replace
     if not same and (folder / MANIFEST).exists():
@@ -95,16 +138,43 @@ def build_geometry(
     path: Path, record: GeometryRecord, tensors: Mapping[str, Tensor], device: str | torch.device
 ) -> Model:
     """A geometry in eval mode, of what was stored at `path`."""
-    kind = get_kind(record.geometry)
-    sizes: Any = typed(path, record.config, kind.config)
-    model: Model = kind.build(sizes)
+    model: Model = _sized(path, record, tensors)
     if isinstance(model, TDJEPA) and record.planning is not None:
         model.planned_by(record.planning)
+    fill(model, tensors, path)
+    return placed(model.eval().requires_grad_(False), device)
+
+
+def _sized(path: Path, record: GeometryRecord, tensors: Mapping[str, Tensor]) -> Any:
+    """A model of the stored sizes. Others than ours are compared before they take memory."""
+    try:
+        kind = get_kind(record.geometry)
+        sizes: Any = typed(path, record.config, kind.config)
+        if sizes not in kind.sizes.values():
+            for name, size in vars(sizes).items():
+                most = len(tensors) if name.endswith("depth") else WIDEST
+                most = 1 if isinstance(size, float) else most
+                if not 0 <= size <= most:
+                    raise DjepaError(f"'{name}' is {size}, not 0 to {most}")
+            with torch.device("meta"):
+                shapes = {name: of.shape for name, of in kind.build(sizes).state_dict().items()}
+            if odd := [n for n, of in tensors.items() if shapes.get(n, of.shape) != of.shape]:
+                raise DjepaError(f"'{odd[0]}' is not {tuple(shapes[odd[0]])}")
+        return kind.build(sizes)
+    except IMPOSSIBLE as error:
+        raise DjepaError(f"{path}: the tensors do not fit the configuration ({error}).") from None
+
+
+def fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Put tensors stored at `path` into a model. Names, shapes and kinds of numbers must fit."""
+    for name, own in model.state_dict().items():
+        there = tensors.get(name, own)
+        if there.is_floating_point() != own.is_floating_point():  # torch would round or truncate
+            raise DjepaError(f"{path}: '{name}' is {there.dtype}, not {own.dtype}.")
     try:
         model.load_state_dict({name: _widen(tensor) for name, tensor in tensors.items()})
     except (RuntimeError, ValueError) as error:
         raise DjepaError(f"{path}: the tensors do not fit the configuration ({error}).") from None
-    return placed(model.eval().requires_grad_(False), device)
 
 
 def placed(model: Any, device: str | torch.device) -> Any:
@@ -127,7 +197,7 @@ def read_geometry(where: str | Path) -> tuple[GeometryRecord, dict[str, Tensor],
 
 def _world(stored: Folder, unknown: str) -> str:
     """The world that weights were trained in, if their card says so."""
-    recipe = stored.record("card.json").get("recipe")
+    recipe = stored.record(CARD).get("recipe")
     return str(recipe.get("world", "push")) if isinstance(recipe, dict) else unknown
 
 
@@ -149,7 +219,7 @@ def copy_weights(where: str | Path, folder: Path) -> str:
 
 def read_card(where: str | Path) -> dict[str, Any]:
     """How the weights were made and what they reach."""
-    return dict(Folder(find_weights(where), GEOMETRY).record("card.json"))
+    return dict(Folder(find_weights(where), GEOMETRY).record(CARD))
 
 
 def geometry_name(where: str | Path) -> str:
@@ -160,15 +230,78 @@ def geometry_name(where: str | Path) -> str:
 
 def describe(where: str | Path) -> str:
     """One line about weights whose every file was verified."""
-    stored = Folder(folder := find_weights(where), GEOMETRY)
-    stored.verify()
-    size = len(stored.read(TENSORS)) / 1e6
-    recipe = stored.record("card.json").get("recipe", {})
-    world = recipe.get("world", "push")
-    return (
-        f"{where}: {geometry_name(where)}, world {world}, {size:.1f} MB, "
-        f"SHA-256 {weights_hash(where)[:12]}, whole ({folder})"
-    )
+    folder = find_weights(where)
+    if (format := _format(folder)) in NATIVE:
+        native = open_native(folder, NATIVE[format][0])
+        native.verify()
+        what, hash, size = native.kind.name, native_hash(native), len(native.read(TENSORS))
+    else:
+        stored = Folder(folder, GEOMETRY)
+        stored.verify()
+        what = f"{geometry_name(where)}, world {_world(stored, 'push')}"
+        hash, size = weights_hash(where), len(stored.read(TENSORS))
+    return f"{where}: {what}, {size / 1e6:.1f} MB, SHA-256 {hash[:12]}, whole ({folder})"
+
+
+def open_native(where: str | Path, kind: Kind) -> Folder:
+    """A native model, from a folder or by name. Strict: it lists its own files and no others."""
+    folder = _by_name(where)
+    if folder is None and not locate(where).is_dir():
+        looked = ", ".join(str(place) for place in places())
+        raise DjepaError(
+            f"There is no {kind.name} '{where}', neither here nor in {looked}. {kind.again}"
+        )
+    stored = Folder(folder or where, kind)
+    _, names = NATIVE[kind.format]
+    if {*stored.manifest.files} != {*names}:
+        raise DjepaError(f"{stored.path / MANIFEST} must list {', '.join(names)}. {kind.again}")
+    return stored
+
+
+def native_hash(stored: Folder) -> str:
+    """What results are bound to: a hash of the hashes of the files of a native model."""
+    _, names = NATIVE[stored.kind.format]
+    return sha256("".join(stored.manifest.files[name] for name in names).encode())
+
+
+def write_native(
+    folder: Path, kind: Kind, model: nn.Module, card: dict[str, Any], arrays: Mapping[str, Arrays]
+) -> None:
+    """Write the folder of a native model, the manifest last; one that is finished stays.
+
+    Weights become 16-bit floats. What a training keeps may lie beside.
+    """
+    tensors = {n: t.detach().half().cpu().contiguous() for n, t in model.state_dict().items()}
+    files = {TENSORS: bytes(save(tensors)), CARD: encode_json(folder / CARD, card)}
+    files |= {name: _packed(of) for name, of in arrays.items()}
+    save_folder(folder, kind, files, alone=False)
+
+
+def claim_native(folder: Path, kind: Kind) -> None:
+    """Make the folder for a native model; refuse before long work what could not be saved after."""
+    Writer(folder, kind, alone=False).claim(NATIVE[kind.format][1])
+    if (folder / MANIFEST).exists():
+        raise DjepaError(f"{folder} holds a finished {kind.name} already. Choose another folder.")
+
+
+def stored_arrays(stored: Folder, name: str) -> Arrays:
+    """A listed .npz of plain arrays."""
+    try:
+        with np.load(io.BytesIO(stored.read(name)), allow_pickle=False) as file:
+            return {key: file[key] for key in file.files}
+    except DjepaError:
+        raise
+    except BROKEN as error:
+        raise DjepaError(
+            f"{stored.path / name} is damaged: it is no archive of arrays ({error}). "
+            f"{stored.kind.again}"
+        ) from None
+
+
+def _packed(arrays: Arrays) -> bytes:
+    """Arrays as a compressed .npz; equal arrays give equal bytes."""
+    np.savez_compressed(data := io.BytesIO(), **arrays)  # type: ignore[arg-type]
+    return data.getvalue()
 
 
 def places() -> list[Path]:
@@ -179,15 +312,41 @@ def places() -> list[Path]:
 
 
 def shipped() -> list[str]:
-    """Names of all weights that go by name."""
-    return sorted({m.parent.name for place in places() for m in place.glob(f"*/{MANIFEST}")})
+    """Names of all geometries that go by name."""
+    return sorted(name for name, format in _named().items() if format not in NATIVE)
+
+
+def listed() -> list[str]:
+    """Names of all weights that go by name, those of native models too."""
+    return sorted(_named())
+
+
+def _named() -> dict[str, str]:
+    """What goes by name -> its format; of a name that is there twice, what is found first."""
+    every = [file.parent for place in places()[::-1] for file in place.glob(f"*/{MANIFEST}")]
+    found = {folder.name: folder for folder in every}
+    return {name: _format(folder) for name, folder in found.items()}
+
+
+def _format(folder: Path) -> str:
+    """What a folder says it is; what cannot be read is taken for a geometry, and refused there."""
+    path = folder / MANIFEST
+    try:
+        return str(decode(path, read_bytes(path), dict[str, Any]).get("format"))
+    except DjepaError:
+        return GEOMETRY.format
+
+
+def _by_name(where: str | Path) -> Path | None:
+    """The first folder of that name that is finished."""
+    folders = (locate(where), *(place / str(where) for place in places()))
+    return next((folder for folder in folders if (folder / MANIFEST).exists()), None)
 
 
 def find_weights(where: str | Path) -> Path:
     """A folder as given, one that goes by name, or a Hugging Face repository."""
-    for folder in (locate(where), *(place / str(where) for place in places())):
-        if (folder / MANIFEST).exists():
-            return folder
+    if folder := _by_name(where):
+        return folder
     if locate(where).is_dir():
         raise DjepaError(f"{where} holds no finished weights: it has no {MANIFEST}.")
     if re.fullmatch(r"[\w.-]+/[\w.-]+", str(where)):

@@ -14,16 +14,18 @@ Legend: N starts, T templates, H commands, F = 9 numbers an object, P = 12 targe
 z of left grasp, left place, right grasp, right place.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from djepa.errors import DjepaError
-from djepa.files import naming
 from djepa.worlds import aloha_expert as aloha
 from djepa.worlds.bimanual import experts
+from djepa.worlds.bimanual.experts import HORIZON
 from djepa.worlds.bimanual.ik import POSE
 from djepa.worlds.bimanual.scene import HUES, TASKS
 from djepa.worlds.protocol import Floats, Frames
@@ -32,9 +34,11 @@ VIVID, NEAR = 0.3, 25.0  # least chroma, degrees of hue
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 ALONG, ACROSS = (0.0, 0.02, 0.04, 0.06), (-0.03, -0.01, 0.01, 0.03)  # m
 VARIANTS = len(ALONG) * len(ACROSS)
-TEMPLATES = 32
+TEMPLATES = 32  # of a task, at most
+F, P = 9, 12  # numbers of an object; coordinates of all targets
 ANCHORS = experts.ANCHORS | aloha.ANCHORS
 COLOURS = {task: tuple(item.colour for item in of) for task, of in TASKS.items()} | aloha.COLOURS
+Layout = dict[str, tuple[str, tuple[int, ...]]]  # array -> type and shape
 
 
 def support(image: Frames, colour: str) -> npt.NDArray[np.bool_]:
@@ -160,31 +164,48 @@ def fit_proposer(
     return Proposer(task, middle, scale, weights, ridge, poses[few], y[few]), error
 
 
-def save_proposers(path: Path, proposers: dict[str, Proposer]) -> None:
-    """One compressed file; poses are rounded to 16 bits, their targets are of the rounded ones."""
-    arrays: dict[str, npt.NDArray[np.float64] | npt.NDArray[np.float16]] = {}
+def arrays_of(proposers: Mapping[str, Proposer]) -> dict[str, npt.NDArray[Any]]:
+    """As they are stored: poses are rounded to 16 bits, their targets are of the rounded ones."""
+    arrays: dict[str, npt.NDArray[Any]] = {}
     for task, one in proposers.items():
         arrays |= {f"{task}/{name}": getattr(one, name) for name in ("middle", "scale", "weights")}
         arrays[f"{task}/ridge"] = np.array(one.ridge)
         arrays[f"{task}/templates"] = one.templates.astype(np.float16)
-    with naming(path):
-        np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
+    return arrays
 
 
-def load_proposers(path: Path) -> dict[str, Proposer]:
-    """Task -> what was fitted."""
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name].astype(np.float64) for name in stored.files}
-        found = {}
-        for task in TASKS:
-            middle, scale, weights = (arrays[f"{task}/{n}"] for n in ("middle", "scale", "weights"))
-            templates = arrays[f"{task}/templates"]
-            turns = templates.reshape(*templates.shape[:-1], 2, POSE)[..., 3:7]
-            turns /= np.linalg.norm(turns, axis=-1, keepdims=True)
-            known = targets_of(task, templates)
-            ridge = float(arrays[f"{task}/ridge"])
-            found[task] = Proposer(task, middle, scale, weights, ridge, templates, known)
-    except (OSError, ValueError, KeyError) as error:
-        raise DjepaError(f"{path} does not hold proposals for the four tasks: {error}") from None
+def read_proposers(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Proposer]:
+    """Task -> what was fitted, of the arrays stored at `path`; anything else is refused."""
+    layout: Layout = {}
+    for task in TASKS:
+        inputs = F * len(COLOURS[task])
+        T = min(max(1, len(np.atleast_1d(arrays.get(f"{task}/templates", 0)))), TEMPLATES)
+        layout |= {
+            f"{task}/middle": ("float64", (inputs,)),
+            f"{task}/scale": ("float64", (inputs,)),
+            f"{task}/weights": ("float64", (inputs + 1, P)),
+            f"{task}/ridge": ("float64", ()),
+            f"{task}/templates": ("float16", (T, HORIZON, 2 * POSE)),
+        }
+    check_arrays(path, arrays, layout)
+    found = {}
+    for task in TASKS:
+        middle, scale, weights = (arrays[f"{task}/{n}"] for n in ("middle", "scale", "weights"))
+        templates = arrays[f"{task}/templates"].astype(np.float64)
+        turns = templates.reshape(*templates.shape[:-1], 2, POSE)[..., 3:7]
+        turns /= np.linalg.norm(turns, axis=-1, keepdims=True)
+        known = targets_of(task, templates)
+        ridge = float(arrays[f"{task}/ridge"])
+        found[task] = Proposer(task, middle, scale, weights, ridge, templates, known)
     return found
+
+
+def check_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]], layout: Layout) -> None:
+    """Refuse other names, types or shapes than these, and numbers that are not finite."""
+    odd = sorted(arrays.keys() ^ layout.keys())
+    for name, (kind, shape) in layout.items():
+        array = arrays.get(name, np.empty(0))
+        if (array.dtype.name, array.shape) != (kind, shape) or not np.isfinite(array).all():
+            odd.append(name)
+    if odd:
+        raise DjepaError(f"{path} is damaged: '{odd[0]}' is missing, foreign or of another kind.")

@@ -6,16 +6,15 @@ is near its own, as different from each other as possible, and eight that brake 
 Legend: N motions, V entries, 8 poses (x, y, heading) at 0.5 s each.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from djepa.errors import DjepaError
-from djepa.files import naming
 from djepa.worlds.traffic.plane import Array, along_line, lengths
 from djepa.worlds.traffic.recording import Recording, motion_of, rear_axle
 from djepa.worlds.traffic.scene import AHEAD, DT, EVERY, POSES, Kind, Scene
@@ -38,23 +37,21 @@ class Vocabulary:
 
     def __post_init__(self) -> None:
         V = len(self.speed)
-        if self.motions.shape != (V, POSES, 3) or V < PLAIN:
-            raise DjepaError(f"A vocabulary holds at least {PLAIN} motions (V, {POSES}, 3).")
+        if self.motions.shape != (V, POSES, 3) or self.speed.shape != (V,) or V < PLAIN:
+            raise DjepaError(f"a vocabulary holds at least {PLAIN} motions (V, {POSES}, 3)")
 
 
-def save_vocabulary(path: Path, vocabulary: Vocabulary) -> None:
-    """As two plain arrays."""
-    with naming(path), path.open("wb") as file:
-        np.savez_compressed(file, motions=vocabulary.motions, speed=vocabulary.speed)
-
-
-def load_vocabulary(path: Path) -> Vocabulary:
-    """What `save_vocabulary` wrote; anything else is an error that names the file."""
+def read_vocabulary(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Vocabulary:
+    """Of the arrays stored at `path`; anything else is an error that names the file."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            return Vocabulary(stored["motions"], stored["speed"])
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
-        raise DjepaError(f"Cannot read the vocabulary {path}: {error}") from None
+        if {*arrays} != {"motions", "speed"}:
+            raise DjepaError("a vocabulary is two arrays, motions and speed")
+        for name, array in arrays.items():
+            if array.dtype != np.float64 or not array.ndim or not np.isfinite(array).all():
+                raise DjepaError(f"'{name}' is no array of finite 64-bit floats")
+        return Vocabulary(arrays["motions"], arrays["speed"])
+    except DjepaError as error:
+        raise DjepaError(f"{path} is damaged: {error}.") from None
 
 
 def motions_in(recording: Recording, every: int = 10) -> tuple[Array, Array]:

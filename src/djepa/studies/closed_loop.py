@@ -37,11 +37,15 @@ GOALS = {"goal-25": 25, "goal-50": 50}
 OURS, SAME, SECOND = "aligned", f"cem {SEARCHED}", "aligned-2"
 VISITS = 256  # episodes of the second round, of which the last quarter calibrates
 SEARCH: Mapping[str, dict[str, Any]] = {  # preset -> how a decision is found
-    "quick": {"evaluations": 256, "samples": 32, "elites": 4},
+    "quick": (SMALL := {"evaluations": 256, "samples": 32, "elites": 4}),
+    "medium": SMALL,
     "paper": (FULL := {"evaluations": 512, "samples": 64, "elites": 8}),
     "large": FULL,
 }
-FEW = (SAME, "cem jepawm", OURS, "aligned-cem")  # planners of the quick preset
+PLANNED = {  # preset -> its planners; of the others all
+    "quick": (SAME, "cem jepawm", OURS, "aligned-cem"),
+    "medium": (SAME, OURS, "cem jepawm"),
+}
 ALIGNMENTS = {"aligned": "D-JEPA", "aligned-cem": "D-JEPA", "aligned-mppi": "log costs"}
 ROUND = "second round"
 SHIPPED = Path(__file__).parent.parent / "suites" / "pusht"
@@ -139,8 +143,8 @@ def _decide(study: Study, case: Case, say: Say) -> list[Row]:
     """Run every planner on the episodes of a case; both rules judge the same episodes."""
     assert isinstance(case.bank, CollectConfig)
     config = _episodes(case.bank.horizon, case.bank.starts, study.place)
-    for name in planners():
-        if (study.preset == "quick" and name not in FEW) or not _fitted(study, name):
+    for name in PLANNED.get(study.preset, planners()):
+        if not _fitted(study, name):
             continue
         planner = _planner(study, name, config.goal)
         folder = study.out / "episodes" / case.name.removesuffix(f"-{STRICT}") / slug(name)
@@ -171,6 +175,7 @@ CONTROL = Design(
     weights=FOUR,
     sizes={
         "quick": Sizes(0, 0, 16, shipped=True),
+        "medium": Sizes(0, 0, 512, shipped=True),
         "paper": Sizes(448, 64, 512),
         "large": Sizes(448, 64, 1024),
     },
