@@ -27,7 +27,7 @@ def short(goal: int, episodes: int, place: Place) -> EpisodeConfig:
 def design(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Design:
     """Two planners; an alignment of the shipped weights, whichever these are."""
     monkeypatch.setattr(closed_loop, "_episodes", short)
-    monkeypatch.setattr(closed_loop, "FEW", (SAME, OURS))
+    monkeypatch.setattr(closed_loop, "PLANNED", {"quick": (SAME, OURS)})
     small = {"evaluations": 64, "samples": 8, "elites": 2}
     monkeypatch.setitem(closed_loop.SEARCH, "quick", small)  # type: ignore[arg-type]
     fit_alignment({name: weights_hash(name) for name in FOUR}, tmp_path / "fits/planner/d-jepa")

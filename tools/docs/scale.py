@@ -1,7 +1,7 @@
 """What docs/scale.md shows, computed from docs/results/scale.json.
 
 The file holds what was measured: `growth` (rows of `djepa bench growth --banks`), `full` (the same
-stages on a bank of 63 candidates), `collect` (the run that made it) and `soak`.
+on push banks of 63 candidates) and `soak`.
 """
 
 import json
@@ -48,27 +48,38 @@ def scale_pool() -> str:
     return f"{of['candidates']:.0f} candidates of {of['horizon']:.0f} controls"
 
 
-def _full() -> dict[str, dict[str, float]]:
-    """Stage -> what was measured on the bank of 63 candidates."""
-    stored = scale_results()
-    return {"collect": stored["collect"], **{row["what"]: row for row in stored["full"]}}
+def _full() -> dict[str, dict[int, dict[str, float]]]:
+    """Stage -> starts -> what was measured on push banks of 63 candidates of 25 controls."""
+    found: dict[str, dict[int, dict[str, float]]] = {}
+    for row in scale_results()["full"]:
+        of = row["details"]
+        found.setdefault(row["what"].partition(",")[0], {})[of["starts"]] = of
+    return found
+
+
+def _largest() -> dict[str, dict[str, float]]:
+    return {stage: of[max(of)] for stage, of in _full().items()}
 
 
 def scale_full() -> str:
-    """Every stage on the push bank of 63 candidates."""
-    starts = scale_results()["collect"]["starts"]
-    lines = ["| stage | CPU | starts/s | peak memory | on disk |", "|---|---:|---:|---:|---:|"]
-    for stage, of in _full().items():
-        disk = f"{of['stored_mb']:,.1f} MB" if of["stored_mb"] else ""
-        most = f"{of['peak_mb']:,.0f} MB" if of["peak_mb"] else "not measured"
-        rate = f"{starts / of['seconds']:,.0f}"
-        lines.append(f"| {stage} | {of['seconds']:,.0f} s | {rate} | {most} | {disk} |")
+    """Every stage on the largest push bank of 63 candidates; memory beside that of the smallest."""
+    small, large = min(_full()["collect"]), max(_full()["collect"])
+    lines = [
+        f"| stage | CPU | starts/s | peak, {small:,} starts | peak, {large:,} starts | on disk |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for stage, by in _full().items():
+        of, less = by[large], by[small]
+        disk = f"{of['stored_mb'] / 1000:,.2f} GB" if stage != "collect again" else ""
+        peaks = f"{less['peak_mb']:,.0f} MB | {of['peak_mb']:,.0f} MB"
+        rate = f"{large / of['seconds']:,.0f}"
+        lines.append(f"| {stage} | {of['seconds']:,.0f} s | {rate} | {peaks} | {disk} |")
     return "\n".join(lines)
 
 
 def scale_starts() -> str:
-    """Starts of that bank."""
-    return f"{scale_results()['collect']['starts']:,}"
+    """Starts of the largest of these banks."""
+    return f"{max(_full()['collect']):,}"
 
 
 def _gpu() -> float:
@@ -79,8 +90,8 @@ def _gpu() -> float:
 
 def scale_needs(starts: int = 10_000_000, cores: int = 64) -> str:
     """Storage and hours that so many starts would need, from the measured rates."""
-    full, stored = _full(), scale_results()
-    share = starts / stored["collect"]["starts"]
+    full, stored = _largest(), scale_results()
+    share = starts / full["collect"]["starts"]
 
     def hours(stage: str) -> float:
         return full[stage]["seconds"] * share / 3600
@@ -104,9 +115,8 @@ def _cores(hours: float, cores: int) -> str:
 
 
 def scale_resident(stage: str, starts: int = 10_000_000) -> str:
-    """Memory that a stage would hold of so many starts, from the slope of its curve and K."""
-    of = growth_rows()[stage]
-    more = _slope(of) * 63 / next(iter(of.values()))["candidates"]
+    """Memory that a stage would hold of so many starts of 63 candidates, from its slope."""
+    more = _slope(_full()[stage])
     return f"{more:.1f} kB per start at 63 candidates, {more * starts / 1e6:,.0f} GB"
 
 

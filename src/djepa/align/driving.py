@@ -213,7 +213,7 @@ def utility(
 
 
 def switch(U: Tensor, ids: Tensor, native: Tensor, margin: float) -> Tensor:
-    """(N,) positions: the best by U if its U is above that of the native winner by more than m, else that one."""
+    """(N,) positions: the best by U, if that exceeds the native winner's by more than m."""
     j = Score(U, higher_is_better=True).winners(ids)
     gain = U.gather(1, j[:, None]) - U.gather(1, native[:, None])
     return torch.where(gain[:, 0] > margin, j, native)

@@ -103,7 +103,8 @@ class FitAlignment:
         fusion = report.fusion
         inputs = config.base if isinstance(fusion, Fusion) else fusion.inputs
         mix = ", ".join(f"{w:g} {n}" for w, n in zip(fusion.weights, inputs, strict=True))
-        console.print(f"fitted on {report.starts} starts; {report.skipped} with outcomes of one class were left out")
+        left_out = f"{report.skipped} with outcomes of one class were left out"
+        console.print(f"fitted on {report.starts} starts; {left_out}")
         console.print(f"base score: {mix}; gate opens above {gate.threshold:.4g}")
         console.print(f"{self._folder(name)}")
 

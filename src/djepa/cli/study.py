@@ -20,7 +20,8 @@ class RunStudy:
     have every method of the paper's main table, and table makes it of stored rows."""
     preset: str = "quick"
     """quick (minutes), paper (the published population sizes) or large (narrow intervals); of
-    pusht also frozen (paper without plasticity and fine-tuning, which need a GPU)."""
+    pusht also frozen (paper without plasticity and fine-tuning, which need a GPU), of control also
+    medium (512 episodes of three planners, for a CPU)."""
     out: Path | None = None
     """Folder of the study: runs/STUDY unless given; of all of them: runs/all."""
     pools: tuple[str, ...] = ()
