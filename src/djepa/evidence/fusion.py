@@ -5,12 +5,16 @@
 Legend: N starts, K candidates, M geometries.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from djepa.errors import DjepaError
+
+ROUNDING = 1e-6  # also of weights that were kept in single precision
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,16 @@ class Fusion:
     successes: int
     folds: tuple[tuple[float, ...], ...]  # weights fitted without each fifth of the starts
     held_out: int  # successes on the fifths that were left out
+
+    def __post_init__(self) -> None:
+        for weights in (self.weights, *self.folds):
+            check_convex(weights)
+
+
+def check_convex(weights: Sequence[float]) -> None:
+    """Refuse weights that are not shares of one whole, rounding apart."""
+    if min(weights, default=-1.0) < 0 or not math.isclose(sum(weights), 1, abs_tol=ROUNDING):
+        raise DjepaError(f"Weights of a mixture are shares that add up to 1, not {weights}.")
 
 
 def fuse(ranks: Tensor, weights: tuple[float, ...]) -> Tensor:

@@ -47,7 +47,7 @@ def consensus(evidence: Evidence, name: str) -> Tensor:
 
     Neither the goal nor an outcome enters.
     """
-    _latents(evidence, name)
+    _check_latents(evidence, name)
     exact = "donot_use_mm_for_euclid_dist"  # by a product, small distances are lost in rounding
     found = []
     for part in evidence.split(max(1, AT_ONCE // evidence.candidates**2)):
@@ -59,9 +59,14 @@ def consensus(evidence: Evidence, name: str) -> Tensor:
     return torch.cat(found).double()
 
 
-def _latents(evidence: Evidence, name: str) -> Tensor:
+def _check_latents(evidence: Evidence, name: str) -> None:
+    """Names them, and reads nothing: they may lie on disk."""
     if name not in evidence.latents:
         raise unknown_name("last latents of", name, evidence.latents)
+
+
+def _latents(evidence: Evidence, name: str) -> Tensor:
+    _check_latents(evidence, name)
     return evidence.latents[name]
 
 
