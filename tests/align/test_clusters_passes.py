@@ -85,20 +85,20 @@ def problem(N: int, split: str) -> tuple[Evidence, Outcomes]:
 
 def test_a_pass_takes_every_start_once() -> None:
     alignment = Alignment(AlignConfig(epochs=3, every=1, batch=4))
-    assert alignment._length(10) == (9, 3)
+    assert alignment._length(10, 4) == (9, 3)
     for turn in range(3):
-        parts = [alignment._batch(10, 3 * turn + i + 1).tolist() for i in range(3)]
+        parts = [alignment._batch(10, 4, 3 * turn + i + 1).tolist() for i in range(3)]
         assert [len(part) for part in parts] == [4, 4, 2]
         assert sorted(i for part in parts for i in part) == list(range(10))
-    orders = {tuple(alignment._batch(10, 3 * turn + 1).tolist()) for turn in range(3)}
+    orders = {tuple(alignment._batch(10, 4, 3 * turn + 1).tolist()) for turn in range(3)}
     assert len(orders) == 3
-    assert Alignment(AlignConfig(updates=7, every=2))._length(10) == (7, 2)
+    assert Alignment(AlignConfig(updates=7, every=2))._length(10, 4) == (7, 2)
 
 
 def test_the_published_task_local_fit_makes_120_passes() -> None:
     config = task_local(("v", "p", "j"))
     assert (config.epochs, config.every, config.batch, config.rate) == (120, 10, 16, 3e-4)
-    assert Alignment(config)._length(512) == (120 * 32, 320)
+    assert Alignment(config)._length(512, config.batch) == (120 * 32, 320)
 
 
 def test_of_equal_successes_the_grid_takes_the_checkpoint_that_costs_least() -> None:

@@ -31,7 +31,7 @@ from djepa.interop.record import DecisionRecord, Outcome, Scorer
 from djepa.pools.bimanual import P
 from djepa.rollout.bimanual import BimanualConfig
 from djepa.rollout.driving import PARTS, TrafficConfig
-from djepa.studies.bimanual_fits import FILE, GATES_KIND, GatesRecord, TaskGates
+from djepa.studies.bimanual_fits import FILE, GATES_KIND, SCALARS, GatesRecord, TaskGates
 from djepa.studies.driving_fits import FILE as LIMIT
 from djepa.studies.driving_fits import GUARANTEE
 from djepa.tasks.recorded import RECORDED, RecordedAbout, Recording
@@ -53,9 +53,10 @@ def closed_loop(root: Path, weights: dict[str, str]) -> dict[str, Artefact]:
     )
     T, R, rows = config.budget, config.rounds, {"ran": {}, "visited": {}}
     for block in range(config.starts().blocks):
-        N = len(config.starts().members(block))
+        numbers = config.starts().members(block)
+        N, V = len(numbers), R * len(numbers)  # episodes, decisions
         arrays = {
-            "number": np.arange(N) + block * config.block,
+            "number": np.array(numbers),
             "goal": rng.normal(size=(N, 10)),
             "states": rng.normal(size=(N, T + 1, 10)),
             "controls": rng.normal(size=(N, T, 2)).astype(np.float32),
@@ -65,17 +66,23 @@ def closed_loop(root: Path, weights: dict[str, str]) -> dict[str, Artefact]:
             "candidate": rng.integers(0, 8, (N, R)),
             "opened": rng.random((N, R)) < 0.5,
             "evaluations": rng.integers(0, 99, (N, len(weights))),
-            "decisions": packed([said] * N),
+            "decisions": packed(
+                [
+                    msgspec.structs.replace(said, start=f"{names[n]}:{turn}")
+                    for n in numbers
+                    for turn in range(R)
+                ]
+            ),
         }
         pools = {
-            "episode": arrays["number"],
-            "turn": np.arange(N),
-            "ids": rng.random((N, 5)).argsort(1),
-            **{COST + n: rng.random((N, 5)) for n in PAIR},
-            **{ENDS + n: rng.random((N, 5, 3)).astype(np.float32) for n in PAIR},
-            **{GOAL + n: rng.random((N, 3)).astype(np.float32) for n in PAIR},
-            "success": np.arange(5) < rng.integers(1, 4, (N, 1)),
-            "cost": rng.random((N, 5)),
+            "episode": np.tile(arrays["number"], R),
+            "turn": np.repeat(np.arange(R), N),
+            "ids": rng.random((V, 5)).argsort(1),
+            **{COST + n: rng.random((V, 5)) for n in PAIR},
+            **{ENDS + n: rng.random((V, 5, 3)).astype(np.float16) for n in PAIR},
+            **{GOAL + n: rng.random((V, 3)).astype(np.float16) for n in PAIR},
+            "success": np.arange(5) < rng.integers(1, 4, (V, 1)),
+            "cost": rng.random((V, 5)),
         }
         rows["ran"][f"episodes/{block:06d}.safetensors"] = encode(arrays)
         rows["visited"][f"pools/{block:06d}.safetensors"] = encode(pools)
@@ -108,7 +115,7 @@ def banks(root: Path) -> dict[str, Artefact]:
     bimanual = BimanualConfig("fit", "grab roller", 3, seed=2, block=2, policy="abc")
     files: dict[str, dict[str, bytes]] = {"drives": {}, "arms": {}}
     for block, N in enumerate((2, 1)):
-        for kind, arrays in _scenes(rng, N).items():
+        for kind, arrays in _scenes(rng, N, 2 * block).items():
             files["drives"][f"{kind}/block-{block:06d}.safetensors"] = encode(arrays)
         for kind, arrays in _starts(rng, N, 2 * block).items():
             files["arms"][f"{kind}/block-{block:06d}.safetensors"] = encode(arrays)
@@ -126,11 +133,11 @@ def banks(root: Path) -> dict[str, Artefact]:
     }
 
 
-def _scenes(rng: np.random.Generator, N: int) -> dict[str, Arrays]:
+def _scenes(rng: np.random.Generator, N: int, first: int) -> dict[str, Arrays]:
     K = 4
     forecasts = {name: rng.random((N, K, len(PARTS))) for name in ("straight", "lanes", "rules")}
     decision = {
-        "place": rng.integers(0, 3, (N, 2)),
+        "place": np.stack([np.arange(N) + first, np.zeros(N, int)], 1),
         "identity": rng.integers(0, 256, (N, 32), np.uint8),
         "log": rng.integers(0, 256, (N, 32), np.uint8),
         "ids": np.tile(np.arange(K), (N, 1)),
@@ -171,7 +178,7 @@ def readouts(root: Path) -> dict[str, Artefact]:
     found = {
         "fused readout": Fused(few, torch.randn(9).double()),
         "corrected readout": Corrected(ScoreCorrection(20, random, False), many, 0.5, 3),
-        "anchored readout": Anchored(AnchorRelative(20, random), many, Setting(40, 0.5, 0.1, 0.02)),
+        "anchored readout": Anchored(AnchorRelative(20, random), many, Setting(16, 0.5, 0.1, 0.02)),
     }
     for name, readout in found.items():
         save_readout(readout, root / name, {"note": "x"})
@@ -183,7 +190,7 @@ def readouts(root: Path) -> dict[str, Artefact]:
 
 def fitted(root: Path) -> dict[str, Artefact]:
     gates, limit = root / "gates", root / "limit"
-    task = TaskGates(Fixed(3), {"scalar gate": Threshold(1, 0.25)}, Threshold(-1, 0.5))
+    task = TaskGates(Fixed(3), {name: Threshold(1, 0.25) for name in SCALARS}, Threshold(-1, 0.5))
     record = msgspec.to_builtins(GatesRecord({"grab roller": task}, HARMED))
     save(gates, GATES_KIND, {FILE: encode_json(gates / FILE, record)})
     save(limit, GUARANTEE, {LIMIT: encode_json(limit / LIMIT, asdict(HARMED))})

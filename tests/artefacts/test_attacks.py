@@ -14,7 +14,7 @@ import pytest
 from artefact import Artefact, rehashed
 from edits import content
 from every_kind import KINDS_OF, Sums
-from still_open import ANY, OPEN, UNDOCUMENTED
+from harmless import HARMLESS
 from trials import trials
 
 from djepa.errors import DjepaError
@@ -199,33 +199,11 @@ def test_an_edited_field_or_array_is_refused_or_changes_nothing(
     kind: str, tried: Callable[[str], dict[str, str]]
 ) -> None:
     assert len(found := tried(kind)) >= 20
-    assert not passed(found, (*ANY, *OPEN.get(kind, ())))
+    assert not passed(found, HARMLESS)
 
 
 @pytest.mark.parametrize(
-    ("kind", "pattern"),
-    [
-        pytest.param(kind, pattern, marks=pytest.mark.xfail(reason=reason, strict=True))
-        for kind, patterns in OPEN.items()
-        for pattern, reason in patterns.items()
-    ],
+    ("format", "version"), sorted({*((a.format, a.version) for a in KINDS_OF), (FORMAT, VERSION)})
 )
-def test_what_is_still_open(
-    kind: str, pattern: str, tried: Callable[[str], dict[str, str]]
-) -> None:
-    """Fails as long as it is; once it is mended, its line in still_open.py goes."""
-    found = {label: why for label, why in tried(kind).items() if fnmatchcase(label, pattern)}
-    assert not passed(found, ANY)
-
-
-def formats() -> list[Any]:
-    """Every format and its version; those that docs/folders.md lacks are known."""
-    known = [*((a.format, a.version) for a in KINDS_OF), (FORMAT, VERSION)]
-    lacks = pytest.mark.xfail(reason="docs/folders.md has no row for it", strict=True)
-    marks = {of: (lacks,) if of[0] in UNDOCUMENTED else () for of in known}
-    return [pytest.param(*of, marks=marks[of]) for of in sorted(set(known))]
-
-
-@pytest.mark.parametrize(("format", "version"), formats())
 def test_the_docs_name_every_format_and_its_version(format: str, version: int) -> None:
     assert f"| {format} | {version} |" in (ROOT / "docs/folders.md").read_text()

@@ -1,7 +1,9 @@
 """The decision-local gap: hand-worked pools, what may not change it, what is refused."""
 
+import io
 import json
 import re
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -237,6 +239,22 @@ def test_bad_files_are_refused(held: dict[str, Array], complaint: str, tmp_path:
         audit_arrays(tmp_path / "a.npz")
 
 
+def altered(data: bytes, at: int, flag: bytes) -> bytes:
+    """An archive whose first member says something else of itself, here and in the directory."""
+    changed, directory = bytearray(data), data.index(b"PK\1\2")
+    changed[at : at + 2] = flag
+    changed[directory + at + 2 : directory + at + 4] = flag
+    return bytes(changed)
+
+
+def unclosed(array: Path) -> bytes:
+    """An archive of one array whose header lacks its last bracket."""
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("costs.npy", array.read_bytes().replace(b"}", b" ", 1))
+    return data.getvalue()
+
+
 def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DjepaError, match="There is no file"):
         audit_arrays(tmp_path / "none.npz")
@@ -245,7 +263,11 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "cut.npz", **ARRAYS)
     data = (tmp_path / "cut.npz").read_bytes()
     (tmp_path / "cut.npz").write_bytes(data[: len(data) // 2])
-    for name in ("one.npy", "text.npz", "cut.npz"):
+    packed = {"locked.npz": (6, b"\1\0"), "odd.npz": (8, b"\x63\0")}  # encrypted; another packing
+    for name, (at, flag) in packed.items():
+        (tmp_path / name).write_bytes(altered(data, at, flag))
+    (tmp_path / "open.npz").write_bytes(unclosed(tmp_path / "one.npy"))
+    for name in ("one.npy", "text.npz", "cut.npz", *packed, "open.npz"):
         with pytest.raises(DjepaError, match=f"{name} cannot be read"):
             audit_arrays(tmp_path / name)
 

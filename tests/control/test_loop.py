@@ -18,8 +18,8 @@ from djepa.control.loop import Work, control, run_block
 from djepa.control.planners import PLANNERS, Planner, PlannerConfig
 from djepa.control.results import Episodes, first_below
 from djepa.errors import DjepaError
-from djepa.models import precision
 from djepa.models.lewm import LeWM
+from djepa.rollout import alike
 from djepa.rollout.cluster import RayEngine
 from djepa.rollout.engine import LocalEngine
 
@@ -76,7 +76,7 @@ def test_batches_of_another_device_are_filled_up(
     kind: str, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There always 32 are planned together, so that fewer do not compute differently."""
-    for where in (planners, precision):
+    for where in (planners, alike):
         monkeypatch.setattr(where, "arithmetic_here", lambda device: "the same")
     given = {"geometry": "tiny-tdjepa", "alignment": str(models.parent / "alignment"), **SEARCH}
     own = Planner(PlannerConfig(kind, **given), "push", "cpu:0")

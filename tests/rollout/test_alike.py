@@ -10,8 +10,9 @@ import pytest
 
 from djepa.errors import DjepaError
 from djepa.rollout import cluster, engine
+from djepa.rollout.alike import Surroundings, surroundings
 from djepa.rollout.cluster import RayEngine, share
-from djepa.rollout.engine import LocalEngine, Surroundings, surroundings
+from djepa.rollout.engine import LocalEngine
 
 
 def double(item: int) -> int:
@@ -32,7 +33,7 @@ DIFFERENT: dict[str, tuple[Callable[[Surroundings], Surroundings], str]] = {
 
 @pytest.mark.parametrize("what", DIFFERENT)
 def test_what_differs_is_refused_and_said(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from djepa.models.precision import arithmetic_here  # with torch, which no worker below needs
+    from djepa.rollout.alike import arithmetic_here  # with torch, which no worker below needs
 
     change, complaint = DIFFERENT[what]
     assert surroundings().sums == arithmetic_here()  # torch is loaded here

@@ -81,6 +81,12 @@ class Setting:
     risk: float = 0.0  # λ
     margin: float = 0.0  # m
 
+    def __post_init__(self) -> None:
+        grid = {"epochs": EPOCHS, "alpha": ALPHAS, "risk": RISKS, "margin": MARGINS}
+        for name, values in grid.items():
+            if (own := getattr(self, name)) not in values:
+                raise DjepaError(f"{name} of a setting is one of {values}, not {own}.")
+
 
 @dataclass(frozen=True)
 class Anchored:

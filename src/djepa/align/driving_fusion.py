@@ -12,6 +12,7 @@ from djepa.align.driving import DrivingEvidence, DrivingOutcomes, Normal, tied_r
 from djepa.evidence.score import Score
 
 RIDGE = 1e-2
+SCALARS = 8  # of a candidate: six logits, score and rank
 
 
 @dataclass(frozen=True)

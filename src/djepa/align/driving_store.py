@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal
 
 import msgspec
 import torch
@@ -10,26 +10,34 @@ from safetensors.torch import save
 from torch import Tensor
 
 from djepa.align.driving import AnchorRelative, Normal, ScoreCorrection
-from djepa.align.driving_fit import Anchored, Corrected, Setting
-from djepa.align.driving_fusion import Fused
+from djepa.align.driving_fit import CORRECTION, SCALES, Anchored, Corrected, Setting
+from djepa.align.driving_fusion import SCALARS, Fused
 from djepa.artefacts.folder import Folder
 from djepa.artefacts.records import Kind, encode_json
 from djepa.artefacts.write import save as save_folder
 from djepa.errors import DjepaError
+from djepa.models.weights import WIDEST, fill
 
-Network = TypeVar("Network", bound=torch.nn.Module)
 Readout = Fused | Corrected | Anchored
 MODEL, CONFIG, CARD = "model.safetensors", "config.json", "card.json"
+NETWORK = "network."  # of the names of its tensors
 
 
 class ReadoutRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `config.json` says."""
 
-    kind: str  # fused, corrected or anchored
+    kind: Literal["fused", "corrected", "anchored"]
     relations: bool = True
     scale: float = 0.0
     epoch: int = 0
     setting: Setting = Setting()
+
+    def __post_init__(self) -> None:
+        if self.scale not in SCALES or not 0 <= self.epoch <= CORRECTION.epochs:
+            raise DjepaError(
+                f"A correction has a scale of {SCALES} and an epoch up to {CORRECTION.epochs}, "
+                f"not {self.scale} and {self.epoch}."
+            )
 
 
 READOUT = Kind(
@@ -53,7 +61,7 @@ def save_readout(readout: Readout, folder: Path, card: dict[str, Any]) -> None:
     else:
         record = ReadoutRecord("anchored", setting=readout.setting)
     if not isinstance(readout, Fused):
-        tensors |= {f"network.{name}": t for name, t in readout.network.state_dict().items()}
+        tensors |= {f"{NETWORK}{name}": t for name, t in readout.network.state_dict().items()}
     config = {**msgspec.to_builtins(record), "setting": asdict(record.setting)}
     files = {
         MODEL: bytes(save({name: t.contiguous() for name, t in tensors.items()})),
@@ -68,21 +76,56 @@ def load_readout(folder: Path) -> Readout:
     stored = Folder(folder, READOUT)
     stored.verify()
     record: ReadoutRecord = stored.record(CONFIG)
-    tensors = stored.tensors(MODEL)
-    try:
-        normal = Normal(tensors.pop("normal.mean"), tensors.pop("normal.scale"))
-        if record.kind == "fused":
-            return Fused(normal, tensors["weights"])
-        weights = {name.removeprefix("network."): t for name, t in tensors.items()}
-        if record.kind == "corrected":
-            network = ScoreCorrection(len(normal.mean), torch.Generator(), record.relations)
-            return Corrected(_filled(network, weights), normal, record.scale, record.epoch)
-        relative = AnchorRelative(len(normal.mean), torch.Generator())
-        return Anchored(_filled(relative, weights), normal, record.setting)
-    except (KeyError, RuntimeError) as error:
-        raise DjepaError(f"{folder}: the tensors do not fit the settings ({error}).") from None
+    tensors, path = stored.tensors(MODEL), stored.path / MODEL
+    normal = _normal(path, tensors)
+    if record.kind == "fused":
+        shape = (len(normal.mean) + 1,)  # one of a constant
+        weights = _taken(path, tensors, "weights", shape, torch.float64)
+        if tensors:
+            raise _damaged(path, f"it holds '{min(tensors)}' too")
+        return Fused(normal, weights)
+    if record.kind == "corrected":
+        network = ScoreCorrection(len(normal.mean), torch.Generator(), record.relations)
+        _fill(network, tensors, path)
+        return Corrected(network.eval(), normal, record.scale, record.epoch)
+    relative = AnchorRelative(len(normal.mean), torch.Generator())
+    _fill(relative, tensors, path)
+    return Anchored(relative.eval(), normal, record.setting)
 
 
-def _filled(network: Network, weights: dict[str, Tensor]) -> Network:
-    network.load_state_dict(weights)
-    return network.eval()
+def _normal(path: Path, tensors: dict[str, Tensor]) -> Normal:
+    """Mean and scale, as many as there are numbers in a token; taken out of the tensors."""
+    wide = tensors.get(f"{NETWORK}encoder.embed.0.weight")
+    count = SCALARS if wide is None else wide.shape[-1] if wide.ndim == 2 else 0
+    if not 0 < count <= WIDEST:
+        raise _damaged(path, f"no network reads tokens of {count} numbers")
+    mean, scale = (
+        _taken(path, tensors, f"normal.{name}", (count,), torch.float32)
+        for name in ("mean", "scale")
+    )
+    if not (scale > 0).all():
+        raise _damaged(path, "'normal.scale' must be above 0")
+    return Normal(mean, scale)
+
+
+def _taken(
+    path: Path, tensors: dict[str, Tensor], name: str, shape: tuple[int, ...], kind: torch.dtype
+) -> Tensor:
+    """A tensor of that shape and type, taken out of the others."""
+    tensor = tensors.pop(name, torch.empty(0))
+    if tensor.shape != shape or tensor.dtype != kind or not tensor.isfinite().all():
+        raise _damaged(path, f"'{name}' must be {shape} finite numbers of {kind}")
+    return tensor
+
+
+def _fill(network: torch.nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """Put what is left of the tensors into a network."""
+    odd = [name for name in tensors if not name.startswith(NETWORK)]
+    odd += [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
+    if odd:
+        raise _damaged(path, f"'{min(odd)}' is foreign, or not finite")
+    fill(network, {name.removeprefix(NETWORK): t for name, t in tensors.items()}, path, exact=True)
+
+
+def _damaged(path: Path, why: str) -> DjepaError:
+    return DjepaError(f"{path} is damaged: {why}. {READOUT.again}")

@@ -54,6 +54,8 @@ Mixing = Literal["ranks", "log", "log+ranks", "graded", "graded+ranks"]
 class AlignConfig:
     """Everything that makes an alignment; the defaults are the published dual-model one."""
 
+    may_lack = ("raw", "cosine")  # newer than the suites that are shipped
+
     dense: tuple[str, ...] = ("lewm", "tdjepa")  # geometries that give directions
     ranked: tuple[str, ...] = ("lewm", "tdjepa")  # and ranks
     base: tuple[str, ...] = ("lewm", "tdjepa")  # mixed into the base score

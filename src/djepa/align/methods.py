@@ -21,7 +21,7 @@ from djepa.align.outcomes import Outcomes
 from djepa.align.plastic import Patch, apply_patch
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, join
-from djepa.evidence.fusion import fuse
+from djepa.evidence.fusion import check_convex, fuse
 from djepa.evidence.ranks import best, order, ordinal_ranks
 from djepa.evidence.tokens import consensus
 from djepa.models.lewm import LeWM
@@ -98,6 +98,17 @@ class Mixture:
     weights: tuple[float, ...]
     dense: Dense = None
 
+    def __post_init__(self) -> None:
+        count = len(self.names) + len(self._densities)
+        if self.weights and len(self.weights) != count:
+            raise DjepaError(f"{len(self.weights)} weights for {count} ranks of a mixture.")
+        if self.weights:  # none as long as they are not fitted
+            check_convex(self.weights)
+
+    @property
+    def _densities(self) -> tuple[str, ...]:
+        return (self.dense,) if isinstance(self.dense, str) else self.dense or ()
+
     @classmethod
     def fit(cls, names: tuple[str, ...], fit: Population, dense: Dense = None) -> "Mixture":
         """The weights that solve most fitting starts."""
@@ -109,8 +120,8 @@ class Mixture:
 
     def inputs(self, e: Evidence) -> Tensor:
         """(N, K, M) ranks."""
-        dense = (self.dense,) if isinstance(self.dense, str) else self.dense or ()
-        density = [ordinal_ranks(consensus(e, name), e.ids)[..., None] for name in dense]
+        each = (consensus(e, name) for name in self._densities)
+        density = [ordinal_ranks(of, e.ids)[..., None] for of in each]
         return torch.cat([e.ranks(self.names), *density], dim=-1)
 
     def __call__(self, e: Evidence) -> Choice:

@@ -186,6 +186,10 @@ class Patch:
     base: str  # `base_hash` of the weights it belongs to
     tensors: dict[str, Tensor]
     card: dict[str, Any]  # how it was made
+    path: Path | None = None  # where it was read, for messages
+
+    def __str__(self) -> str:
+        return f"The patch at {self.path}" if self.path else "The patch"
 
 
 def base_hash(model: nn.Module) -> str:
@@ -202,18 +206,19 @@ def apply_patch(model: LeWM, patch: Patch) -> LeWM:
     names, own = plastic_names(model), base_hash(model)
     if (model.name, own) != (patch.geometry, patch.base):
         raise DjepaError(
-            f"The patch belongs to {patch.geometry} weights {patch.base[:12]}, "
+            f"{patch} belongs to {patch.geometry} weights {patch.base[:12]}, "
             f"not to {model.name} weights {own[:12]}."
         )
     odd = sorted(set(names) ^ set(patch.tensors))
     if odd:
-        raise DjepaError(f"A patch replaces the last block and the projection: see '{odd[0]}'.")
+        raise DjepaError(f"{patch} must replace the last block and the projection: '{odd[0]}'.")
     for name, tensor in patch.tensors.items():
-        wanted = model.get_parameter(name).shape
-        if tensor.shape != wanted or not tensor.isfinite().all():
+        wanted = model.get_parameter(name)
+        same = tensor.shape == wanted.shape and tensor.dtype == wanted.dtype  # or torch rounds
+        if not same or not tensor.isfinite().all():
             raise DjepaError(
-                f"'{name}' of the patch must be {tuple(wanted)} finite numbers, "
-                f"got {tuple(tensor.shape)}."
+                f"{patch} is damaged: '{name}' must be {tuple(wanted.shape)} finite numbers of "
+                f"{wanted.dtype}, got {tuple(tensor.shape)} of {tensor.dtype}."
             )
     adapted = copy.deepcopy(model).eval().requires_grad_(False)
     adapted.load_state_dict(patch.tensors, strict=False)
@@ -236,4 +241,4 @@ def load_patch(folder: Path) -> Patch:
     stored = Folder(folder, PATCH)
     record: PatchRecord = stored.record("card.json")
     tensors = stored.tensors("patch.safetensors")
-    return Patch(record.geometry, record.base, tensors, record.card)
+    return Patch(record.geometry, record.base, tensors, record.card, stored.path)

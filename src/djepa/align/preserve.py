@@ -23,12 +23,20 @@ class Fixed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     candidate: int
 
+    def __post_init__(self) -> None:
+        if self.candidate < 0:
+            raise DjepaError(f"No candidate has the ID {self.candidate}.")
+
 
 class Threshold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Replace where sign · scalar > τ."""
 
     sign: int  # 1 or -1
     tau: float
+
+    def __post_init__(self) -> None:
+        if self.sign not in (1, -1):
+            raise DjepaError(f"The sign of a threshold is 1 or -1, not {self.sign}.")
 
     def opens(self, scalar: Tensor) -> Tensor:
         """(N,) numbers -> (N,) bool."""

@@ -34,6 +34,14 @@ class Guarantee:
     limit: float
     confidence: float
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.harmed <= self.changed <= self.starts:
+            raise DjepaError(
+                f"Of {self.starts} starts {self.changed} changed and {self.harmed} harmed: no more "
+                "can be harmed than changed, nor changed than there are."
+            )
+        check_shares(self.limit, self.confidence)
+
     def __str__(self) -> str:
         asked = f"harm at most {self.limit:.1%} with {self.confidence:.0%} confidence"
         if not self.valid:
@@ -60,8 +68,7 @@ def risk_controlled(
     They must not have chosen the checkpoint or anything else about the operator. Rows with one
     number in `same` (N,) are one start, harmed if any of its rows is: the bound counts starts.
     """
-    if not (0 < limit < 1 and 0 < confidence < 1):
-        raise DjepaError("limit and confidence are shares between 0 and 1.")
+    check_shares(limit, confidence)
     same = torch.arange(len(ids)) if same is None else same
     gain, N = gate.advantage(base, refined, ids), len(same.unique())
     before, after = (success.gather(1, best(x, ids)[:, None])[:, 0] for x in (base, refined))
@@ -76,6 +83,12 @@ def risk_controlled(
         certified = Gate(tau, gate.mode, gate.decimals)
         found = Guarantee(certified, True, N, harmed, changed, limit, confidence)
     return found
+
+
+def check_shares(limit: float, confidence: float) -> None:
+    """Refuse what no promise can be."""
+    if not (0 < limit < 1 and 0 < confidence < 1):
+        raise DjepaError("limit and confidence are shares between 0 and 1.")
 
 
 def starts_needed(limit: float, confidence: float) -> int:

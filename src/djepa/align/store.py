@@ -8,7 +8,7 @@ FOLDER/
   manifest.json      SHA-256 of the four, hashes of the weights of every geometry
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,13 @@ from torch import Tensor
 from djepa.align.fit import AlignConfig, Alignment, Fit
 from djepa.align.gates import Gate
 from djepa.artefacts.folder import Folder
-from djepa.artefacts.records import Kind, encode_json, read_manifest, typed
+from djepa.artefacts.records import MANIFEST, Kind, encode_json, read_manifest, typed
 from djepa.artefacts.write import save as save_folder
 from djepa.errors import DjepaError
 from djepa.evidence.fusion import Fusion
 from djepa.evidence.logs import LogMixture
+from djepa.models.kinds import GEOMETRIES
+from djepa.models.weights import fill
 
 WEIGHTS = "weights of "  # made_from: WEIGHTS + geometry -> hash
 PREFIX = "operator.0."  # of the tensors
@@ -94,6 +96,7 @@ def load_alignment(folder: Path) -> Alignment:
     made_from = stored.manifest.made_from.items()
     weights = {k.removeprefix(WEIGHTS): v for k, v in made_from if k.startswith(WEIGHTS)}
     record, gate = stored.record("config.json"), stored.record("calibration.json")
+    check_bound(stored.path, weights, record.align.geometries)
     return build_alignment(folder, record, gate, stored.tensors("model.safetensors"), weights)
 
 
@@ -106,23 +109,47 @@ def build_alignment(
 ) -> Alignment:
     """An alignment of what was stored at `path`; `weights` are the hashes of its geometries."""
     alignment, report = Alignment(record.align), record.report
-    fusion: Fusion | LogMixture
-    if "names" in report.fusion:
-        fusion = typed(path, report.fusion, LogMixture)
-    else:
-        fusion = typed(path, report.fusion, Fusion)
+    fusion = _fusion(path, record)
     alignment.report = Fit(report.starts, report.skipped, fusion, report.losses)
-    c = alignment.config
-    alignment.tokens = c.tokens()
-    alignment.operator = alignment.fresh(record.inputs)
-    own = {n.removeprefix(PREFIX): t for n, t in tensors.items() if n.startswith(PREFIX)}
     try:
-        alignment.operator.load_state_dict(own)
-    except RuntimeError as error:
-        raise DjepaError(f"{path}: the tensors do not fit the configuration ({error}).") from None
+        alignment.tokens = record.align.tokens()
+        alignment.operator = alignment.fresh(record.inputs)
+    except DjepaError as error:  # no operator reads so many numbers
+        raise DjepaError(f"{path} is damaged: {error}") from None
+    own = {n.removeprefix(PREFIX): t for n, t in tensors.items() if n.startswith(PREFIX)}
+    fill(alignment.operator, own, path, exact=True)
     alignment.operator.eval().requires_grad_(False)
     alignment.gate, alignment.weights = gate, dict(weights)
     return alignment
+
+
+def _fusion(path: Path, record: AlignmentRecord) -> Fusion | LogMixture:
+    """The mixture that the configuration asks for, a weight for every input."""
+    stored, base = record.report.fusion, record.align.base
+    fusion: Fusion | LogMixture
+    if record.align.mixture == "ranks":
+        fusion, inputs = typed(path, stored, Fusion), base
+    else:
+        fusion = typed(path, stored, LogMixture)
+        inputs = fusion.inputs
+    if len(fusion.weights) != len(inputs):
+        raise DjepaError(
+            f"{path} is damaged: {len(fusion.weights)} weights of {len(inputs)} inputs."
+        )
+    return fusion
+
+
+def check_bound(folder: Path, weights: Mapping[str, str], names: Iterable[str]) -> None:
+    """Refuse hashes of the weights of some geometries alone: those of the others were lost.
+
+    Arrays have none at all, and neither have columns that no model of ours gave.
+    """
+    lost = sorted({*names} & GEOMETRIES.keys() - weights.keys())
+    if weights and lost:
+        raise DjepaError(
+            f"{folder / MANIFEST} is damaged: it lacks the hash of the weights of {lost[0]}. "
+            f"{ALIGNMENT.again}"
+        )
 
 
 def read_alignment_card(folder: Path) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from djepa.align.methods import (
 )
 from djepa.align.presets import FOUR, PAIR, SUITE
 from djepa.align.registry import slug
-from djepa.align.store import ALIGNMENT, WEIGHTS, load_alignment, save_alignment
+from djepa.align.store import ALIGNMENT, WEIGHTS, check_bound, load_alignment, save_alignment
 from djepa.artefacts.folder import Folder
 from djepa.artefacts.records import MANIFEST, Kind, encode_json, read_bytes, sha256
 from djepa.artefacts.write import Writer
@@ -58,12 +58,18 @@ class StartsRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     starts: list[str]  # of fitting and calibration, the first 16 letters of their names
 
 
+class ComposedRecord(msgspec.Struct, frozen=True):
+    """What `composition.json` says; beside it the card of the suite, whatever that holds."""
+
+    threshold: float  # τ_P
+
+
 SUITE_KIND = Kind(
     "suite",
     "djepa-suite",
     2,
     again="Restore it from a copy, or fit again into another folder.",
-    records={STARTS: StartsRecord, MIXED: dict[str, Mixture], COMPOSED: dict[str, Any]},
+    records={STARTS: StartsRecord, MIXED: dict[str, Mixture], COMPOSED: ComposedRecord},
 )
 
 
@@ -173,21 +179,52 @@ def unseen(folder: Path, evidence: Evidence) -> None:
 
 def load_suite(folder: Path, recipe: Recipe | None = None) -> Suite:
     """What `fit_suite` left; every file and every alignment is checked against its hash."""
-    known = SUITE if recipe is None else recipe.alignments
+    recipe = recipe or Recipe(MIXTURES, SUITE)
     stored = Folder(folder, SUITE_KIND)
     stored.verify()
     files = stored.manifest.files
-    mixtures = stored.record(MIXED)
-    found = [name for name in known if _part(name) in files]
+    mixtures = _mixtures(stored, recipe)
+    found = [name for name in recipe.alignments if _part(name) in files]
     hashes = {name: files[_part(name)] for name in found} | dict.fromkeys(mixtures, files[MIXED])
     threshold = None
     if COMPOSED in files:
-        threshold, hashes["composition"] = stored.record(COMPOSED)["threshold"], files[COMPOSED]
-    weights = stored.manifest.made_from.items()
+        threshold, hashes["composition"] = stored.record(COMPOSED).threshold, files[COMPOSED]
     alignments = {name: load_alignment(folder / slug(name)) for name in found}
-    for alignment in alignments.values():  # those of the first version do not say themselves
-        used = {k.removeprefix(WEIGHTS): of for k, of in weights}
+    _bind(stored, mixtures, alignments)
+    return Suite(mixtures, alignments, threshold, hashes)
+
+
+def _mixtures(stored: Folder, recipe: Recipe) -> dict[str, Mixture]:
+    """All fusions of the recipe and no others, each with its weights."""
+    mixtures: dict[str, Mixture] = stored.record(MIXED)
+    fitted = {name: (of.names, of.dense) for name, of in mixtures.items() if of.weights}
+    odd = sorted(
+        name
+        for name in {*mixtures, *recipe.mixtures}
+        if name not in fitted or fitted[name] != recipe.mixtures.get(name)
+    )
+    if odd:
+        raise DjepaError(
+            f"{stored.path / MIXED} has another '{odd[0]}' than the recipe, or none. "
+            f"{SUITE_KIND.again}"
+        )
+    return mixtures
+
+
+def _bind(
+    stored: Folder, mixtures: Mapping[str, Mixture], alignments: Mapping[str, Alignment]
+) -> None:
+    """Give alignments the hashes of the suite: those of the first version do not say themselves."""
+    used = {k.removeprefix(WEIGHTS): of for k, of in stored.manifest.made_from.items()}
+    for mixture in mixtures.values():
+        check_bound(stored.path, used, mixture.names)
+    for name, alignment in alignments.items():
+        check_bound(stored.path, used, alignment.config.geometries)
         own = {n: used[n] for n in alignment.config.geometries if n in used}
         same_weights(alignment.weights, own)
+        if lost := sorted(alignment.weights.keys() - own.keys()):
+            raise DjepaError(
+                f"{stored.path / MANIFEST} is damaged: it lacks the hash of the weights of "
+                f"{lost[0]}, which '{name}' was fitted with. {SUITE_KIND.again}"
+            )
         alignment.weights = own
-    return Suite(mixtures, alignments, threshold, hashes)

@@ -37,7 +37,9 @@ class Folder:
     def __init__(self, path: Path | str, kind: Kind) -> None:
         self.path, self.kind = locate(path), kind
         self.manifest, self.hash = read_manifest(self.path, kind)
-        self.about: Any = typed(self.path / MANIFEST, self.manifest.about, kind.about)
+        self._whole = self.manifest.version == kind.version  # earlier ones may lack fields
+        about = self.manifest.about
+        self.about: Any = typed(self.path / MANIFEST, about, kind.about, self._whole)
         there = far.sizes() if (far := remote(self.path)) else None
         for name in self.manifest.files:
             size = self.manifest.sizes.get(name)
@@ -54,7 +56,7 @@ class Folder:
 
     def json(self, name: str, kind: type[T]) -> T:
         """A listed JSON file as a record of that type."""
-        return decode(self.path / name, self.read(name), kind)
+        return decode(self.path / name, self.read(name), kind, self._whole)
 
     def record(self, name: str) -> Any:
         """A listed JSON file as the record that its kind of folder has there."""

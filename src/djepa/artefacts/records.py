@@ -1,10 +1,12 @@
 """Kinds of folders and the records in them, decoded strictly."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache
+from itertools import repeat
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -30,6 +32,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Head(msgspec.Struct):
     """All that every version of every folder says of itself."""
 
+    may_lack = ("version",)  # that of the first
+
     format: str
     version: int = msgspec.field(default=1)
 
@@ -46,6 +50,7 @@ class Kind:
     shards: str = ""  # pattern of files that come in any number; those not finished are swept
     again: str = "Restore it from a copy, or make it again in another folder."
     records: Mapping[str, type] = field(default_factory=dict)  # its JSON files and what they are
+    bare: bool = False  # its manifest lists files, and says nothing else
 
     def check(self, path: Path, format: str, version: int) -> None:
         """Refuse a folder of another kind or of a version that is not read."""
@@ -61,38 +66,75 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def decode(path: Path, data: bytes, kind: type[T]) -> T:
-    """JSON -> a record of that type, nothing missing and nothing else in it."""
+def decode(path: Path, data: bytes, kind: type[T], whole: bool = True) -> T:
+    """JSON -> a record of that type, nothing missing and nothing else in it; see `typed`."""
     if len(data) > LARGEST:
         raise DjepaError(f"{path} is damaged: {len(data)} bytes are too many for such a file.")
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DjepaError(f"{path} is damaged: it is not JSON ({error}).") from None
-    return typed(path, value, kind)
+    return typed(path, value, kind, whole)
 
 
-def typed(path: Path, value: Any, kind: type[T]) -> T:
-    """What JSON gave -> a record of that type. A field that the type does not have is refused."""
+def typed(path: Path, value: Any, kind: type[T], whole: bool = True) -> T:
+    """What JSON gave -> a record of that type. A field too many or too few is refused.
+
+    Defaults are for programs, not for files: only what a type names in `may_lack` may be absent,
+    such as a field that is newer than folders there are. `whole` is False for an earlier version
+    or for another program's file: either may leave out whatever has a default.
+    """
     try:
-        _refuse_unknown(value, kind)
+        _check_fields(value, kind, whole)
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         raise DjepaError(f"{path} is damaged or of another make: {error}.") from None
 
 
-def _refuse_unknown(value: Any, kind: Any) -> None:
-    """The library ignores fields that a dataclass does not have; we do not."""
-    if isinstance(kind, type) and isinstance(value, dict) and is_dataclass(kind):
-        known = {f.name: f.type for f in fields(kind)}
-        for name in value.keys() - known.keys():
-            raise msgspec.ValidationError(f"unknown field `{name}`")
-    elif isinstance(kind, type) and isinstance(value, dict) and issubclass(kind, msgspec.Struct):
-        known = {f.name: f.type for f in msgspec.structs.fields(kind)}
-    else:
+def _check_fields(value: Any, kind: Any, whole: bool) -> None:
+    """The library passes over unknown fields of dataclasses and fills in absent ones; we do not."""
+    if not _holds_records(kind):
         return
-    for name, inner in known.items():
-        _refuse_unknown(value.get(name), inner)
+    if get_args(kind):
+        for one, inner in _members(value, kind):
+            _check_fields(one, inner, whole)
+    elif isinstance(value, dict):
+        known = _fields(kind)
+        if is_dataclass(kind) and (odd := sorted(value.keys() - known.keys())):
+            raise msgspec.ValidationError(f"unknown field `{odd[0]}`")
+        lost = sorted(known.keys() - value.keys() - {*getattr(kind, "may_lack", ())})
+        if whole and lost:
+            raise msgspec.ValidationError(f"missing field `{lost[0]}`")
+        for name in known.keys() & value.keys():
+            _check_fields(value[name], known[name], whole)
+
+
+def _members(value: Any, kind: Any) -> Iterator[tuple[Any, Any]]:
+    """What is in a list or a dictionary, and its types; a value that is one of several types."""
+    args, of = get_args(kind), get_origin(kind)
+    if of is dict:
+        yield from ((one, args[1]) for one in value.values()) if isinstance(value, dict) else ()
+    elif of in (list, tuple):
+        kinds = repeat(args[0]) if of is list or args[-1] is Ellipsis else args
+        members = value if isinstance(value, list | tuple) else ()
+        yield from zip(members, kinds, strict=False)  # how many there must be is checked later
+    else:
+        yield from ((value, one) for one in args)
+
+
+@cache
+def _holds_records(kind: Any) -> bool:
+    """Whether a type is a record, or has some in it: the rest of a large file is not walked."""
+    is_record = isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, msgspec.Struct))
+    return is_record or any(map(_holds_records, get_args(kind)))
+
+
+@cache
+def _fields(kind: Any) -> dict[str, Any]:
+    """Fields of a record and their types."""
+    known = get_type_hints(kind)
+    every = fields(kind) if is_dataclass(kind) else msgspec.structs.fields(kind)
+    return {of.name: known[of.name] for of in every}
 
 
 def encode_json(path: Path, value: Any) -> bytes:
@@ -118,8 +160,9 @@ def read_manifest(folder: Path, kind: Kind) -> tuple[Manifest, str]:
     raw = decode(path, data, dict[str, Any])
     head = typed(path, {"version": raw.get("schema", 1), **raw}, _Head)
     kind.check(path, head.format, head.version)
-    manifest = typed(path, raw, Manifest)
-    typed(path, manifest.about, kind.about)
+    whole = head.version == kind.version  # earlier ones may lack fields
+    manifest = typed(path, raw, Manifest, whole and not kind.bare)
+    typed(path, manifest.about, kind.about, whole)
     for name in manifest.files:
         parts = PurePosixPath(name).parts
         if not parts or name.startswith("/") or ".." in parts or "\0" in name:

@@ -9,6 +9,7 @@ without _NAME for one model. start_ids (N,) names of the starts
 
 import zlib
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 from zipfile import BadZipFile
 
@@ -22,7 +23,11 @@ from djepa.errors import DjepaError, unknown_name
 from djepa.evidence.evidence import Evidence
 
 Arrays = dict[str, npt.NDArray[Any]]
-UNREADABLE = (OSError, ValueError, EOFError, TypeError, AttributeError, BadZipFile, zlib.error)
+UNREADABLE = (
+    *(OSError, ValueError, EOFError, TypeError, AttributeError, MemoryError),
+    *(BadZipFile, zlib.error, RuntimeError),  # of archives: an encrypted one, another packing
+    *(SyntaxError, TokenError),  # of headers of arrays
+)
 SCORES = ("costs", "realised", "distances")
 OPTIONAL = ("realised", "distances", "latents", "goals", "chosen")
 

@@ -5,7 +5,7 @@
       decision/block-000000.safetensors  snapshot, image, candidates and what is said of them
       outcome/block-000000.safetensors   success, cost, first success, length; deciding opens none
 
-Legend: N starts, K candidates, H commands, P target coordinates.
+Legend: N starts, K candidates, H commands, P target coordinates, S numbers in a state.
 """
 
 from dataclasses import asdict, dataclass
@@ -17,21 +17,46 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from djepa.artefacts.folder import Arrays, Folder, encode, load_arrays
-from djepa.artefacts.records import Kind
+from djepa.artefacts.folder import Arrays, Folder, encode, load_arrays, stacked
+from djepa.artefacts.layout import Layout, check_blocks, check_layout
+from djepa.artefacts.records import MANIFEST, Kind
 from djepa.artefacts.write import Writer
+from djepa.bank.schema import BLOCK, StartsRecord, shard_name
+from djepa.errors import DjepaError
+from djepa.pools.bimanual import P
 from djepa.rollout.bimanual import BimanualConfig, BimanualWork, Propose, run_bimanual
 from djepa.rollout.engine import Engine
+from djepa.worlds.bimanual.world import COMMAND
 
 Array = npt.NDArray[Any]
 KINDS = ("decision", "outcome")
+LAYOUT: dict[str, Layout] = {
+    "decision": {
+        "number": ("int64", "N"),
+        "identity": ("uint8", "N 32"),
+        "state": ("float64", "N S"),
+        "image": ("uint8", "N height width 3"),
+        "ids": ("int64", "N K"),
+        "commands": ("float32", f"N K H {COMMAND}"),
+        "targets": ("float64", f"N K {P}"),
+        **dict.fromkeys(("seen", "expected"), ("float64", f"N {P}")),
+        **dict.fromkeys(("apart", "visual", "scene", "effort", "timing"), ("float64", "N K")),
+        **dict.fromkeys(("relation", "distance", "doubt"), ("float64", "N")),
+    },
+    "outcome": {
+        "success": ("bool", "N K"),
+        "cost": ("float64", "N K"),
+        "first": ("int64", "N K"),
+        "length": ("int64", "N K"),
+    },
+}
 
 
 class BimanualRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the manifest says."""
 
     config: BimanualConfig
-    blocks: list[dict[str, int]] = []
+    blocks: list[StartsRecord]
 
 
 BIMANUAL = Kind(
@@ -81,6 +106,13 @@ class BimanualBank:
         record: BimanualRecord = self._folder.about
         self.config, self.hash = record.config, self._folder.hash
         self.manifest = self._folder.manifest.about
+        check_blocks(self._folder, [f"{kind}/{BLOCK}" for kind in KINDS], self.config.blocks)
+        starts = [len(self.config.members(block)) for block in range(self.config.blocks)]
+        if [block.starts for block in record.blocks] != starts:
+            raise DjepaError(
+                f"{path / MANIFEST}: its blocks do not have the starts of its configuration. "
+                f"{BIMANUAL.again}"
+            )
 
     def __len__(self) -> int:
         return self.config.starts
@@ -96,9 +128,17 @@ class BimanualBank:
         return self._read("outcome")
 
     def _read(self, kind: str) -> Arrays:
-        names = sorted(n for n in self._folder.manifest.files if n.startswith(f"{kind}/"))
-        shards = [load_arrays(self.path / name, self._folder.read(name)) for name in names]
-        return {name: np.concatenate([one[name] for one in shards]) for name in shards[0]}
+        shards = (self._shard(kind, block) for block in range(self.config.blocks))
+        return stacked(self.path, shards, len(self))
+
+    def _shard(self, kind: str, block: int) -> Arrays:
+        name, numbers = shard_name(kind, block), self.config.members(block)
+        path = self.path / name
+        arrays = load_arrays(path, self._folder.read(name))
+        check_layout(path, arrays, LAYOUT[kind], {"N": len(numbers)}, BIMANUAL.again)
+        if kind == "decision" and not np.array_equal(arrays["number"], numbers):
+            raise DjepaError(f"{path} does not hold the starts of its block. {BIMANUAL.again}")
+        return arrays
 
 
 def collect_bimanual(
@@ -112,10 +152,7 @@ def collect_bimanual(
             missing = (b for b in range(config.blocks) if b not in done)
             items = ((b, BimanualWork(config, b, propose)) for b in missing)
             for block, found in engine.map(run_bimanual, items):
-                files = {
-                    f"{kind}/block-{block:06d}.safetensors": encode(arrays)
-                    for kind, arrays in found.items()
-                }
+                files = {shard_name(kind, block): encode(of) for kind, of in found.items()}
                 writer.write(files, {"block": block})
             blocks = [{"starts": len(config.members(b))} for b in range(config.blocks)]
             writer.finish({**writer.about, "blocks": blocks})

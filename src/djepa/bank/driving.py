@@ -5,9 +5,10 @@
       decision/block-000000.safetensors  candidates, what a model sees, judgements in forecasts
       outcome/block-000000.safetensors   PDMS and its parts; deciding never opens these
 
-Legend: N scenes, K candidates.
+Legend: N scenes, K candidates, C channels and S pixels of what the native model sees.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -15,11 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import numpy.typing as npt
 
 from djepa.artefacts.folder import Arrays, Folder, encode, load_arrays, stacked
-from djepa.artefacts.records import Kind
+from djepa.artefacts.layout import Layout, check_layout
+from djepa.artefacts.records import MANIFEST, Kind
 from djepa.artefacts.write import Writer
+from djepa.bank.schema import StartsRecord, shard_name
 from djepa.errors import DjepaError
 from djepa.pools.driving import Vocabulary
 from djepa.rollout.driving import PARTS, TrafficConfig, TrafficWork, run_traffic, scenes_in
@@ -28,13 +32,27 @@ from djepa.worlds.traffic.scene import Scene
 
 Array = npt.NDArray[Any]
 KINDS = ("decision", "outcome")
+JUDGED = ("float64", f"N K {len(PARTS)}")
+LAYOUT: dict[str, Layout] = {
+    "decision": {
+        "place": ("int64", "N 2"),
+        "identity": ("uint8", "N 32"),
+        "log": ("uint8", "N 32"),
+        "ids": ("int64", "N K"),
+        "poses": ("float64", "N K 8 3"),
+        "ego": ("float64", "N 6"),
+        "frame": ("uint8", "N C S S"),
+        **dict.fromkeys(("straight", "lanes", "rules"), JUDGED),
+    },
+    "outcome": {"parts": JUDGED},
+}
 
 
 class TrafficRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the manifest says."""
 
     config: TrafficConfig
-    blocks: list[dict[str, int]] = []
+    blocks: list[StartsRecord]  # those with scenes
 
 
 TRAFFIC = Kind(
@@ -42,7 +60,7 @@ TRAFFIC = Kind(
     "djepa-traffic",
     2,
     TrafficRecord,
-    shards=rf"({'|'.join(KINDS)})/block-\d{{6}}\.safetensors",
+    shards=rf"({'|'.join(KINDS)})/block-(?P<block>\d{{6}})\.safetensors",
     again="Remove it, and the scenes are made again.",
 )
 
@@ -78,7 +96,8 @@ class TrafficBank:
         record: TrafficRecord = self._folder.about
         self.config, self.hash = record.config, self._folder.hash
         self.manifest = self._folder.manifest.about
-        self.blocks = range(len(self.manifest["blocks"]))
+        self.blocks = range(len(record.blocks))
+        self._numbers = _numbers(self._folder)
 
     def __len__(self) -> int:
         return sum(block["starts"] for block in self.manifest["blocks"])
@@ -105,9 +124,57 @@ class TrafficBank:
         return scenes_in(self.config, log, folder)[place]
 
     def _read(self, kind: str) -> Arrays:
-        names = sorted(n for n in self._folder.manifest.files if n.startswith(f"{kind}/"))
-        shards = (load_arrays(self.path / name, self._folder.read(name)) for name in names)
+        shards = (self._shard(kind, block) for block in self.blocks)
         return stacked(self.path, shards, len(self))
+
+    def _shard(self, kind: str, block: int) -> Arrays:
+        number, scenes = self._numbers[block], self.manifest["blocks"][block]["starts"]
+        name = shard_name(kind, number)
+        path = self.path / name
+        arrays = load_arrays(path, self._folder.read(name))
+        check_layout(path, arrays, LAYOUT[kind], {"N": scenes}, TRAFFIC.again)
+        if kind == "decision":
+            logs, most = self.config.members(number), (0, self.config.per_log)
+            ends = np.array([[logs.start, logs.stop], most]).T
+            if (arrays["place"] < ends[0]).any() or (arrays["place"] >= ends[1]).any():
+                raise DjepaError(f"{path} does not hold scenes of its logs. {TRAFFIC.again}")
+        return arrays
+
+
+def _numbers(folder: Folder) -> list[int]:
+    """Numbers of the blocks with scenes, as files and configuration agree on them."""
+    config: TrafficConfig = folder.about.config
+    found = map(re.compile(TRAFFIC.shards).fullmatch, folder.manifest.files)
+    numbers = sorted({int(of["block"]) for of in found if of})
+    blocks = dict(zip(numbers, folder.about.blocks, strict=False))
+    fits = len(blocks) == len(numbers) == len(folder.about.blocks) > 0
+    fits = fits and numbers[-1] < config.blocks
+    fits = fits and {*folder.manifest.files} == {shard_name(k, b) for k in KINDS for b in numbers}
+    if not fits or not all(
+        1 <= of.starts <= config.per_log * len(config.members(number))
+        for number, of in blocks.items()
+    ):
+        raise DjepaError(
+            f"{folder.path / MANIFEST}: its blocks are not those of its configuration. "
+            f"{TRAFFIC.again}"
+        )
+    _check_left_out(folder, config, numbers)
+    return numbers
+
+
+def _check_left_out(folder: Folder, config: TrafficConfig, numbers: list[int]) -> None:
+    """A block without files is one in which no car could be the ego; generated ones are looked at.
+
+    The first that holds a scene ends it: such blocks are rare.
+    """
+    shown = set(numbers)
+    left = (number for number in range(config.blocks) if number not in shown)
+    logs = (log for number in left for log in config.members(number))
+    if not config.files and any(scenes_in(config, log) for log in logs):
+        raise DjepaError(
+            f"{folder.path / MANIFEST} does not list all blocks of its configuration. "
+            f"{TRAFFIC.again}"
+        )
 
 
 def collect_traffic(
@@ -128,7 +195,7 @@ def collect_traffic(
             for block, found in engine.map(run_traffic, items):
                 scenes = len(found["decision"].get("ids", ()))
                 files = {
-                    f"{kind}/block-{block:06d}.safetensors": encode(arrays)
+                    shard_name(kind, block): encode(arrays)
                     for kind, arrays in found.items()
                     if arrays
                 }

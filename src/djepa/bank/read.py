@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from djepa.artefacts.folder import Arrays, Folder, stacked
+from djepa.artefacts.layout import check_blocks
 from djepa.artefacts.records import MANIFEST
 from djepa.artefacts.store import locate
-from djepa.bank.schema import BANK, KINDS, BankRecord, decode, shard_name
+from djepa.bank.schema import BANK, BLOCK, KINDS, BankRecord, decode, shard_name
 from djepa.errors import DjepaError, check_name
 from djepa.tasks.task import PLAIN, Scene
 
@@ -74,7 +75,8 @@ class Bank:
         self.config, self.hash, self.files = record.config, folder.hash, folder.manifest.files
         self.manifest = folder.manifest.about
         self.blocks = range(len(record.blocks))  # that are read: all, or those of a part
-        self._check_files(len(record.blocks))
+        self._check_files(folder)
+        self._check_counts(record)
 
     def __len__(self) -> int:
         last = self.config.members(self.blocks[-1])
@@ -147,20 +149,40 @@ class Bank:
         return start_id
 
     def _read(self, kind: str) -> Arrays:
-        names = [shard_name(kind, block) for block in self.blocks]
-        shards = (decode(self.path / name, kind, self.files[name]) for name in names)
+        shards = (self._shard(kind, block) for block in self.blocks)
         return stacked(self.path, shards, len(self))
 
-    def _check_files(self, blocks: int) -> None:
-        """The manifest lists the shards of its configuration; nothing else lies among them."""
-        named = {shard_name(kind, block) for kind in KINDS for block in range(blocks)}
-        if self.config.blocks != blocks or set(self.files) != named:
+    def _shard(self, kind: str, block: int) -> Arrays:
+        name = shard_name(kind, block)
+        sizes = {"N": len(self.config.members(block)), "K": self.candidates}
+        return decode(self.path / name, kind, self.files[name], sizes)
+
+    def _check_counts(self, record: BankRecord) -> None:
+        """What the manifest says of its blocks follows from the configuration, and adds up."""
+        starts = [len(self.config.members(number)) for number in range(self.config.blocks)]
+        candidates = {block.candidates for block in record.blocks}
+        if [block.starts for block in record.blocks] != starts or len(candidates) != 1:
             raise DjepaError(
-                f"{self.path / MANIFEST} does not list the shards of its configuration."
+                f"{self.path / MANIFEST}: starts or candidates of its blocks are not those of its "
+                f"configuration. {BANK.again}"
             )
+        each = [block.drops for block in record.blocks]
+        same = all(drops.keys() == record.drops.keys() for drops in each)
+        if not same or any(
+            of != sum(drops[why] for drops in each) or min(drops[why] for drops in each) < 0
+            for why, of in record.drops.items()
+        ):
+            raise DjepaError(
+                f"{self.path / MANIFEST}: the drops in the manifest are not those of its blocks. "
+                f"{BANK.again}"
+            )
+
+    def _check_files(self, folder: Folder) -> None:
+        """The manifest lists the shards of its configuration; nothing else lies among them."""
+        check_blocks(folder, [f"{kind}/{BLOCK}" for kind in KINDS], self.config.blocks)
         for kind in KINDS:
             for file in sorted((self.path / kind).iterdir()):
-                if f"{kind}/{file.name}" not in named:
+                if f"{kind}/{file.name}" not in self.files:
                     raise DjepaError(f"{file} does not belong to this bank. Move it away.")
 
 

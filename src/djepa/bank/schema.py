@@ -11,6 +11,7 @@ djepa.artefacts. Legend: N starts of the block, K candidates, H horizon, A actio
 B recorded states, L controls of the history, S numbers in a state.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,13 @@ import msgspec
 
 from djepa.artefacts.folder import Arrays, load_arrays, read_checked
 from djepa.artefacts.folder import encode as encode  # studies write arrays of their own
+from djepa.artefacts.layout import Layout, check_layout
 from djepa.artefacts.records import Kind, read_bytes
 from djepa.artefacts.records import sha256 as sha256
-from djepa.errors import DjepaError
 from djepa.rollout.execute import CollectConfig
 
 KINDS = ("decision", "outcome", "provenance")
+BLOCK = "block-{:06d}.safetensors"  # the file of a block, of each kind
 
 
 class BlockRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,6 +34,12 @@ class BlockRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     starts: int
     candidates: int
     drops: dict[str, int]
+
+
+class StartsRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What manifests of banks of driving and of two arms say of one block."""
+
+    starts: int
 
 
 class BankRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,8 +61,7 @@ BANK = Kind(
     again="Restore it from a copy, or collect the bank again into another --out.",
 )
 
-# name -> (dtype kinds allowed, shape in the legend's letters)
-LAYOUT: dict[str, dict[str, tuple[str, str]]] = {
+LAYOUT: dict[str, Layout] = {
     "decision": {
         "start_ids": ("int64", "N"),
         "identities": ("uint8", "N 32"),
@@ -87,32 +94,22 @@ OPTIONAL = ("native_cost",)  # where candidates were retained by it
 
 def shard_name(kind: str, block: int) -> str:
     """Path of a shard, relative to the bank."""
-    return f"{kind}/block-{block:06d}.safetensors"
+    return f"{kind}/{BLOCK.format(block)}"
 
 
-def decode(path: Path, kind: str, expected: str | None) -> Arrays:
+def decode(
+    path: Path, kind: str, expected: str | None, sizes: Mapping[str, int] | None = None
+) -> Arrays:
     """Read one shard strictly: its hash, its names, its dtypes, its shapes."""
     data = read_bytes(path) if expected is None else read_checked(path, expected, None, BANK)
     arrays = load_arrays(path, data)
-    check_layout(path, kind, arrays)
+    check_shard(path, kind, arrays, sizes)
     return arrays
 
 
-def check_layout(path: Path, kind: str, arrays: Arrays) -> None:
+def check_shard(
+    path: Path, kind: str, arrays: Arrays, sizes: Mapping[str, int] | None = None
+) -> None:
     """Names, dtypes and shapes of a shard; letters must agree within it."""
-    sizes = dict[str, int]()
     layout = {n: of for n, of in LAYOUT[kind].items() if n in arrays or n not in OPTIONAL}
-    if set(arrays) != set(layout):
-        odd = sorted(set(arrays) ^ set(layout))
-        raise DjepaError(f"{path}: missing or foreign arrays: {', '.join(odd)}.")
-    for name, (dtypes, shape) in layout.items():
-        array, letters = arrays[name], shape.split()
-        fits = array.dtype.name in dtypes.split() and array.ndim == len(letters)
-        for letter, size in zip(letters, array.shape, strict=False):
-            fits = fits and size == (
-                int(letter) if letter.isdigit() else sizes.setdefault(letter, size)
-            )
-        if not fits:
-            raise DjepaError(
-                f"{path}: '{name}' is {array.dtype} {array.shape}; {dtypes} ({shape}) is needed."
-            )
+    check_layout(path, arrays, layout, sizes, BANK.again)

@@ -8,7 +8,7 @@ from typing import Any
 
 from djepa.artefacts.folder import encode
 from djepa.artefacts.write import Writer
-from djepa.bank.schema import BANK, KINDS, check_layout, shard_name
+from djepa.bank.schema import BANK, KINDS, check_shard, shard_name
 from djepa.errors import DjepaError
 from djepa.rollout.execute import Block, CollectConfig
 
@@ -66,7 +66,7 @@ class BankWriter:
     def _check(self, number: int, block: Block) -> None:
         """Refuse a block that could not be read back with the others."""
         for kind in KINDS:
-            check_layout(self.path / shard_name(kind, number), kind, getattr(block, kind))
+            check_shard(self.path / shard_name(kind, number), kind, getattr(block, kind))
         _, K, H, _ = block.decision["actions"].shape
         others = {entry["candidates"] for entry in self.done.values()} | {K}
         if self.config.horizon != H or len(others) > 1:

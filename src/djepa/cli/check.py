@@ -56,7 +56,7 @@ class Check:
         if not isinstance(source, dict):
             return None
         from djepa.models.planner_pool import proposer_of
-        from djepa.models.precision import arithmetic_here
+        from djepa.rollout.alike import arithmetic_here
 
         what = "retention" if source.get("search") == "retention" else "search"
         try:

@@ -31,6 +31,7 @@ from djepa.seeds import seed_for
 
 Array = npt.NDArray[Any]
 Report = Callable[[int, int], None]
+SHARD = "episodes/{:06d}.safetensors"  # the file of a block
 
 
 class ControlRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,9 +40,9 @@ class ControlRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     config: EpisodeConfig
     planner: dict[str, Any]
     versions: dict[str, str]
-    names: list[str] = []  # of the episodes, in order
-    list_hash: str = ""
-    frozen: bool = False  # whether they are those of a frozen list
+    names: list[str]  # of the episodes, in order
+    list_hash: str
+    frozen: bool  # whether they are those of a frozen list
 
 
 CONTROL = Kind(
@@ -84,7 +85,7 @@ def control(
         report(sum(map(len, done.values())), config.episodes)
         items = ((b, Work(config, planner, b, here)) for b in range(count) if b not in done)
         for block, (names, arrays) in engine.map(run_block, items, device=planner.device):
-            file = f"episodes/{block:06d}.safetensors"
+            file = SHARD.format(block)
             writer.write({file: encode(arrays)}, {"block": block, "names": names})
             done[block] = names
             report(sum(map(len, done.values())), config.episodes)

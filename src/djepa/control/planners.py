@@ -28,9 +28,10 @@ from djepa.control.parts import Parts, Sight, shipped_alignment
 from djepa.control.recorded import cheapest
 from djepa.errors import DjepaError, check_name
 from djepa.interop.record import DecisionRecord, Scorer, record
-from djepa.models.precision import arithmetic, arithmetic_here, same_arithmetic
+from djepa.models.precision import arithmetic
 from djepa.models.protocol import STRIDE
 from djepa.pools.cem import CEM, Run, Variant
+from djepa.rollout.alike import arithmetic_here, same_arithmetic
 from djepa.seeds import generator
 from djepa.tasks.task import Scene, get_task
 from djepa.threads import threads_for

@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from djepa.artefacts.folder import Arrays, Folder, load_arrays
-from djepa.control.episodes import MODERATE, STRICT
-from djepa.control.loop import CONTROL, ControlRecord
+from djepa.artefacts.layout import Layout, check_blocks, check_layout
+from djepa.artefacts.records import MANIFEST
+from djepa.control.episodes import MODERATE, STRICT, list_hash
+from djepa.control.loop import CONTROL, SHARD, ControlRecord
 from djepa.control.recorded import unpacked
 from djepa.errors import DjepaError
 from djepa.evaluate.intervals import rate_of
@@ -26,8 +28,8 @@ from djepa.interop.record import DecisionRecord
 
 Array = npt.NDArray[Any]
 FLOOR = "random"
-DECISIONS = {"decisions": ("uint8", "bytes")}  # JSON, where it was asked for
-LAYOUT = {  # of a block of episodes
+DECISIONS: Layout = {"decisions": ("uint8", "*")}  # JSON, where it was asked for
+LAYOUT: Layout = {  # of a block of episodes
     "number": ("int64", "N"),
     "goal": ("float32 float64", "N S"),
     "states": ("float32 float64", "N T+1 S"),
@@ -49,41 +51,39 @@ class Episodes:
         record: ControlRecord = self.folder.about
         self.config, self.planner, self.names = record.config, record.planner, record.names
         self.hash, self.list_hash, self.frozen = self.folder.hash, record.list_hash, record.frozen
+        check_blocks(self.folder, [SHARD], self.config.starts().blocks)
+        if len(self) != self.config.episodes or self.list_hash != list_hash(self.names):
+            raise DjepaError(
+                f"{self.folder.path / MANIFEST} does not name the {self.config.episodes} episodes "
+                f"of its configuration. {CONTROL.again}"
+            )
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
         """All blocks together, see control/loop.py."""
         T, models = self.config.budget, self.planner.get("weights", {})
         sizes = {"T": T, "T+1": T + 1, "R": self.config.rounds, "M": len(models)}
-        parts = [self._part(name, sizes) for name in sorted(self.folder.manifest.files)]
-        rows = sum(len(part["number"]) for part in parts)
-        if rows != len(self) or not rows:
-            raise DjepaError(
-                f"{self.folder.path} holds {rows} episodes, not {len(self)}. {CONTROL.again}"
-            )
+        parts = list[Arrays]()
+        for block in range(self.config.starts().blocks):
+            arrays, sizes = self._block(block, sizes)
+            parts.append(arrays)
         return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
-    def _part(self, name: str, sizes: dict[str, int]) -> Arrays:
-        """One block: its names, types and shapes; letters must agree in all blocks."""
+    def _block(self, block: int, sizes: dict[str, int]) -> tuple[Arrays, dict[str, int]]:
+        """One block and the lengths of its axes: all but N agree in all blocks."""
+        name, numbers = SHARD.format(block), self.config.starts().members(block)
         path = self.folder.path / name
-        arrays, own = load_arrays(path, self.folder.read(name)), dict[str, int]()
-        layout = LAYOUT | (DECISIONS if self.planner.get("record") else {})
-        if odd := sorted({*layout} ^ {*arrays}):
+        arrays = load_arrays(path, self.folder.read(name))
+        layout = {**LAYOUT, **(DECISIONS if self.planner.get("record") else {})}
+        known = check_layout(path, arrays, layout, sizes | {"N": len(numbers)}, CONTROL.again)
+        executed = arrays["executed"]
+        own = np.array_equal(arrays["number"], numbers)
+        if not own or executed.min() < 0 or executed.max() > self.config.budget:
             raise DjepaError(
-                f"{path}: missing or foreign arrays: {', '.join(odd)}. {CONTROL.again}"
+                f"{path} does not hold the episodes of its block, or not within their budget. "
+                f"{CONTROL.again}"
             )
-        for key, (dtypes, shape) in layout.items():
-            array, letters = arrays[key], shape.split()
-            fits = array.dtype.name in dtypes.split() and array.ndim == len(letters)
-            for letter, size in zip(letters, array.shape, strict=False):
-                known = own if letter in ("N", "bytes") else sizes
-                fits = fits and size == known.setdefault(letter, size)
-            if not fits:
-                raise DjepaError(
-                    f"{path}: '{key}' is {array.dtype} {array.shape}; {dtypes} ({shape}) is "
-                    f"needed, T {self.config.budget}. {CONTROL.again}"
-                )
-        return arrays
+        return arrays, known
 
     def __len__(self) -> int:
         return len(self.names)
@@ -95,11 +95,19 @@ class Episodes:
                 f"{self.folder.path} holds no decisions: it was run without --decisions."
             )
         try:
-            return list(unpacked(self.arrays["decisions"]))
+            found = list(unpacked(self.arrays["decisions"]))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise DjepaError(
                 f"{self.folder.path} holds damaged decisions: {error}. {CONTROL.again}"
             ) from None
+        turns = -(-self.arrays["executed"] // self.config.replan)
+        each = zip(self.names, turns.tolist(), strict=True)
+        if [one.start for one in found] != [f"{name}:{i}" for name, n in each for i in range(n)]:
+            raise DjepaError(
+                f"{self.folder.path} does not hold one record for every decision that was executed."
+                f" {CONTROL.again}"
+            )
+        return found
 
     def steps(self, rule: str = MODERATE, floor: bool = False) -> npt.NDArray[np.int64]:
         """(N,) controls until the rule first holds; -1 where it never does."""

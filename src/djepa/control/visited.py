@@ -16,23 +16,55 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from djepa.align.methods import Population
 from djepa.align.outcomes import Outcomes
-from djepa.artefacts.folder import Arrays, Folder, encode, load_arrays
+from djepa.artefacts.folder import Arrays, Folder, encode, load_arrays, stacked
+from djepa.artefacts.layout import Layout, check_blocks, check_layout
 from djepa.artefacts.records import Kind
 from djepa.artefacts.write import Writer
 from djepa.control.episodes import EpisodeConfig, draw_episodes
 from djepa.control.planners import COST, ENDS, GOAL, Planner
 from djepa.control.results import Episodes
+from djepa.errors import DjepaError, check_name
 from djepa.evidence.evidence import Evidence
 from djepa.rollout.engine import Engine
 from djepa.seeds import seed_for
 
 Array = npt.NDArray[Any]
-VISITED = Kind("set of visited pools", "djepa-visited", 1, shards=r"pools/\d{6}\.safetensors")
+
+
+class SearchedBy(msgspec.Struct, frozen=True):
+    """The settings of a planner, of which the weights of its geometries are looked at."""
+
+    weights: dict[str, str]  # geometry -> hash
+
+
+class VisitedRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the manifest says."""
+
+    planner: SearchedBy
+
+
+VISITED = Kind(
+    "set of visited pools",
+    "djepa-visited",
+    1,
+    VisitedRecord,
+    shards=r"pools/\d{6}\.safetensors",
+    again="Remove it, and the episodes are visited again.",
+)
+SHARD = "pools/{:06d}.safetensors"  # the file of a block
+LAYOUT: Layout = {
+    "episode": ("int64", "N"),
+    "turn": ("int64", "N"),
+    "ids": ("int64", "N K"),
+    "success": ("bool", "N K"),
+    "cost": ("float64", "N K"),
+}
 
 
 @dataclass(frozen=True)
@@ -59,7 +91,7 @@ def visit(path: Path, episodes: Episodes, planner: Planner, engine: Engine) -> P
             if b not in done
         )
         for block, found in engine.map(visit_block, items, device=planner.device):
-            writer.write({f"pools/{block:06d}.safetensors": encode(found)})
+            writer.write({SHARD.format(block): encode(found)})
         writer.finish()
     return path
 
@@ -88,9 +120,13 @@ def read_visited(path: Path, episodes: Episodes, part: range, names: Sequence[st
     """Decisions of some episodes, by number, as starts to fit on; evidence of these geometries."""
     folder = Folder(path, VISITED)
     folder.belongs("episodes", episodes.hash)
-    files = sorted(folder.manifest.files)
-    loaded = [load_arrays(folder.path / name, folder.read(name)) for name in files]
-    arrays = {name: np.concatenate([of[name] for of in loaded]) for name in loaded[0]}
+    weights = folder.about.planner.weights
+    blocks = range(episodes.config.starts().blocks)
+    check_blocks(folder, [SHARD], len(blocks))
+    parts = [_pools(folder, episodes, block) for block in blocks]
+    arrays = stacked(folder.path, parts, sum(len(part["turn"]) for part in parts))
+    for name in names:
+        check_name(f"geometry in {folder.path}:", name, _costed(weights, arrays))
     at = np.isin(arrays["episode"], np.array(part))
     arrays = {name: of[at] for name, of in arrays.items()}
     numbers = zip(arrays["episode"].tolist(), arrays["turn"].tolist(), strict=True)
@@ -101,6 +137,35 @@ def read_visited(path: Path, episodes: Episodes, part: range, names: Sequence[st
         latents={n: arrays[ENDS + n] for n in names if ENDS + n in arrays},
         goals={n: arrays[GOAL + n] for n in names if GOAL + n in arrays},
     )
-    weights = {n: of for n, of in folder.about["planner"]["weights"].items() if n in names}
     outcomes = Outcomes.from_arrays(evidence, arrays["success"], cost=arrays["cost"])
-    return Population(replace(evidence, weights=weights), outcomes)
+    return Population(replace(evidence, weights={n: weights[n] for n in names}), outcomes)
+
+
+def _pools(folder: Folder, episodes: Episodes, block: int) -> Arrays:
+    """The decisions of a block of episodes: all that were executed, and no others."""
+    name = SHARD.format(block)
+    path, weights = folder.path / name, folder.about.planner.weights
+    arrays, (episode, turn) = load_arrays(path, folder.read(name)), _decided(episodes, block)
+    layout = dict(LAYOUT)
+    for number, of in enumerate(_costed(weights, arrays)):
+        layout[COST + of] = ("float64", "N K")
+        if ENDS + of in arrays:  # those whose directions the alignment reads
+            layout[ENDS + of] = ("float16", f"N K D{number}")
+            layout[GOAL + of] = ("float16", f"N D{number}")
+    check_layout(path, arrays, layout, {"N": len(turn)}, VISITED.again)
+    if not (np.array_equal(arrays["episode"], episode) and np.array_equal(arrays["turn"], turn)):
+        raise DjepaError(f"{path} does not hold the decisions of its episodes. {VISITED.again}")
+    return arrays
+
+
+def _costed(weights: dict[str, str], arrays: Arrays) -> list[str]:
+    """Geometries of the planner that the alignment reads."""
+    return [name for name in weights if COST + name in arrays]
+
+
+def _decided(episodes: Episodes, block: int) -> tuple[Array, Array]:
+    """Episode and turn of the decisions of a block, in the order in which they are visited."""
+    config, members = episodes.config, np.array(episodes.config.starts().members(block))
+    begins = np.arange(config.rounds) * config.replan
+    turn, row = np.nonzero(begins[:, None] < episodes.arrays["executed"][members])
+    return members[row], turn

@@ -163,7 +163,7 @@ def _text(value: Decisions | DecisionRecord) -> str:
 def read_decisions(path: Path | str) -> Decisions:
     """A file of decisions, strictly: an unknown field or a contradiction is an error."""
     path = locate(path)
-    found = decode(path, read_bytes(path, LARGEST), Decisions)
+    found = decode(path, read_bytes(path, LARGEST), Decisions, whole=False)  # of any program
     if len({one.start for one in found.decisions}) < len(found.decisions):
         raise DjepaError(f"{path}: a start stands twice.")
     return found

@@ -20,7 +20,7 @@ from djepa.artefacts.folder import encode
 from djepa.artefacts.write import Writer
 from djepa.checks import check_int
 from djepa.errors import DjepaError, check_name
-from djepa.tasks.recorded import EXACT, RECORDED
+from djepa.tasks.recorded import EXACT, RECORDED, SHARD
 
 Frames = npt.NDArray[np.uint8]
 Controls = npt.NDArray[np.float32]
@@ -91,7 +91,7 @@ def write_recorded(
             if frames >= EXACT:
                 raise DjepaError(f"{source} has more than {EXACT:,} frames; import fewer episodes.")
             if block not in done:
-                file = f"frames/{block:06d}.safetensors"
+                file = SHARD.format(block)
                 writer.write({file: encode(_arrays(part, size))}, {"block": block})
             report(count, frames)
         if not count:

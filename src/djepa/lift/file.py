@@ -150,13 +150,13 @@ def read_planner(path: Path, device: str | torch.device = "cpu") -> Parts:
     }
     known = {n: of for n, of in weights.items() if n in record.alignment.align.geometries}
     alignment = build_alignment(path, record.alignment, record.gate, tensors, known)
-    check_parts(alignment, weights, record.lifted)
+    check_parts(alignment, weights, record.lifted, path)
     assert alignment.operator is not None
     alignment.operator.to(device)
     composition = None
     if (of := record.composition) is not None:
         replaced = _under(tensors, ADAPTED)
-        patch = Patch(of.patch.geometry, of.patch.base, replaced, of.patch.card)
+        patch = Patch(of.patch.geometry, of.patch.base, replaced, of.patch.card, path)
         composition = Composition(patch, of.threshold, of.hash)
     worlds = {name: of.world for name, of in record.geometries.items()}
     return Parts(models, alignment, record.lifted, composition, weights, worlds)
@@ -179,11 +179,14 @@ def _read(path: Path) -> tuple[Arrays, PlannerRecord]:
     return arrays, record
 
 
-def check_parts(alignment: Alignment, hashes: Mapping[str, str | None], lifted: str) -> None:
+def check_parts(
+    alignment: Alignment, hashes: Mapping[str, str | None], lifted: str, path: Path | None = None
+) -> None:
     """The alignment has all geometries it reads, and those that it was fitted with."""
+    what = f"The planner at {path}" if path else "The planner"
     missing = sorted({*alignment.config.geometries, lifted} - hashes.keys())
     if missing:
-        raise DjepaError(f"The planner needs the geometries {', '.join(missing)} too.")
+        raise DjepaError(f"{what} needs the geometries {', '.join(missing)} too.")
     same_weights(alignment.weights, {name: of for name, of in hashes.items() if of is not None})
 
 

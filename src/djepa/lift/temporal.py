@@ -21,10 +21,12 @@ from torch import Tensor
 from djepa.align.fit import AlignConfig, Alignment, Decision
 from djepa.align.store import ALIGNMENT, load_alignment, save_alignment
 from djepa.artefacts.folder import Folder
+from djepa.artefacts.records import typed
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import check_values, ordinal_ranks
 from djepa.lift.transport import TemporalTransport
+from djepa.models.weights import fill
 
 # (N, K, B, D) futures, (N, D) goals -> (N, K) cost, such as `TDJEPA.native_cost`
 Criterion = Callable[[Tensor, Tensor], Tensor]
@@ -186,11 +188,44 @@ def load_temporal(folder: Path) -> TemporalAlignment:
     own = stored.record("card.json").get("transport")
     if own is None:
         raise DjepaError(f"{folder} holds an alignment without transport.")
-    config = TemporalConfig(align=relational.config, **own["config"])
+    said, tensors = typed(stored.path / "card.json", own, TransportRecord), stored.tensors(HEAD)
+    config = TemporalConfig(relational.config, **asdict(said.config))
+    if len(tensors.get("up.bias", ())) != config.hidden:  # before it takes memory
+        raise DjepaError(f"{stored.path / HEAD} has not the {config.hidden} units of its card.")
     head = TemporalTransport(config.hidden, config.radius)
-    head.load_state_dict(stored.tensors(HEAD))
-    history = tuple(Checkpoint(**checkpoint) for checkpoint in own["history"])
+    fill(head, tensors, stored.path / HEAD, exact=True)
+    history = tuple(Checkpoint(**asdict(checkpoint)) for checkpoint in said.history)
     return TemporalAlignment(config, relational, head.requires_grad_(False), history)
+
+
+@dataclass(frozen=True)
+class SettingsRecord:
+    """`TemporalConfig` but for `align`, which `config.json` says."""
+
+    hidden: int
+    radius: float
+    temperature: float
+    pairs: float
+    preserve: float
+
+
+@dataclass(frozen=True)
+class CheckpointRecord:
+    """`Checkpoint` by names."""
+
+    update: int
+    loss: float | None
+    successes: int
+    cost: float
+    threshold: float
+
+
+@dataclass(frozen=True)
+class TransportRecord:
+    """What the card says of the head."""
+
+    config: SettingsRecord
+    history: tuple[CheckpointRecord, ...]
 
 
 def _take(x: Tensor, positions: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from djepa.artefacts.folder import Arrays, open_shard, seal_shard, shard_record
+from djepa.artefacts.layout import check_layout
 from djepa.artefacts.lock import locked
 from djepa.errors import DjepaError
 from djepa.files import TEMPORARY, naming, write_atomically
@@ -62,8 +63,12 @@ class Shard:
     def read(self) -> Arrays:
         """Its states and controls, whole and of this record."""
         arrays = open_shard(self.path, self.record)
-        if {*arrays} != {"states", "controls"} or {len(a) for a in arrays.values()} != {SHARD}:
-            raise DjepaError(f"{self.path} holds no {SHARD} episodes. Remove it.")
+        L, A = length(self.world), get_task(self.world).actions
+        layout = {  # a world could say what S is, but making one takes long
+            "states": ("float32", f"{SHARD} {L + 1} S"),
+            "controls": ("float32", f"{SHARD} {L} {A}"),
+        }
+        check_layout(self.path, arrays, layout, again="Remove it, and it is made again.")
         return arrays
 
 
@@ -233,6 +238,8 @@ class Episodes:
                 torch.empty((self.capacity, *arrays[name].shape[1:]), device=self.device)
                 for name in ("states", "controls")
             )
+        if arrays["states"].shape[2:] != self._states.shape[2:]:
+            raise DjepaError(f"{shard.path} has states of another size than those before it.")
         rows = slice(self.ready, self.ready + SHARD)
         self._states[rows] = torch.from_numpy(arrays["states"]).to(self.device)
         self._controls[rows] = torch.from_numpy(arrays["controls"]).to(self.device)

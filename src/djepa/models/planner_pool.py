@@ -17,12 +17,12 @@ from torch import Tensor
 from djepa.errors import DjepaError
 from djepa.models.fast import Predicted
 from djepa.models.kinds import Model
-from djepa.models.precision import arithmetic_here, same_arithmetic
 from djepa.models.predict import encode_states
 from djepa.models.protocol import CONTEXT, STRIDE, Geometry
 from djepa.models.weights import find_weights, load_geometry, places, shipped, weights_hash
 from djepa.pools import Pool, Retention, retain_by_cost
 from djepa.pools.cem import CEM, FLOOR, Cost
+from djepa.rollout.alike import arithmetic_here, same_arithmetic
 from djepa.tasks.task import Scene
 from djepa.threads import threads_for
 from djepa.worlds.starts import Start

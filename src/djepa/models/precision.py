@@ -14,32 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from djepa.errors import DjepaError
 from djepa.models.split import split_layers
 
 PRECISIONS = ("float32", "fp16x3", "tf32", "bf16")
-
-
-def arithmetic_here(device: str = "cpu") -> str:
-    """What the last bit of a sum depends on beside its terms, as far as torch reports it.
-
-    Of a GPU that this machine does not have nothing is known, and nothing is said.
-    """
-    if device == "cpu":
-        return f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}"
-    if not torch.cuda.is_available():
-        return ""
-    return f"torch {torch.__version__}, {torch.cuda.get_device_name(device)}"
-
-
-def same_arithmetic(driver: str, device: str = "cpu") -> None:
-    """Refuse to work where sums round otherwise than with the driver, as far as it knows."""
-    here = arithmetic_here(device)
-    if driver and driver != here:
-        raise DjepaError(
-            f"This worker computes with {here}, the driver with {driver}: they do "
-            "not agree to the last bit. Use machines of one kind."
-        )
 
 
 @contextmanager

@@ -24,16 +24,17 @@ import safetensors
 import torch
 
 from djepa.artefacts.folder import Arrays, Folder, encode, load_arrays, stacked
+from djepa.artefacts.layout import check_layout
 from djepa.artefacts.records import MANIFEST, Kind
 from djepa.artefacts.store import remote
 from djepa.artefacts.write import Writer
 from djepa.bank.driving import TrafficBank
 from djepa.bank.read import Bank, Decisions
 from djepa.errors import DjepaError
-from djepa.models.precision import arithmetic_here, same_arithmetic
 from djepa.models.predict import predict
 from djepa.models.protocol import Geometry
 from djepa.models.weights import placed
+from djepa.rollout.alike import arithmetic_here, same_arithmetic
 from djepa.rollout.engine import Engine, LocalEngine
 from djepa.tasks.task import PLAIN, Scene
 from djepa.threads import threads_for
@@ -189,29 +190,12 @@ class Stored:
         path = self.folder / shard_of(number)
         arrays = load_arrays(path, self._files.read(shard_of(number)))
         starts = self.bank.manifest["blocks"][number]["starts"]
-        self._check(path, arrays, {"N": starts, "K": self.bank.candidates})
+        needed = ["cost", "goal", *(["futures"] if self.futures else [])]
+        layout = {name: LAYOUT[name] for name in needed}
+        layout |= {name: LAYOUT["cost"] for name in arrays if name.startswith(PART)}
+        sizes = {"N": starts, "K": self.bank.candidates}
+        check_layout(path, arrays, layout, sizes, EVIDENCE.again)
         return arrays
-
-    def _check(self, path: Path, arrays: Arrays, sizes: Mapping[str, int]) -> None:
-        """Names, types and shapes: what only has the right hash may hold anything."""
-        needed = {"cost", "goal", *(["futures"] if self.futures else [])}
-        own = {name for name in arrays if not name.startswith(PART)}
-        if odd := sorted(needed ^ own):
-            raise DjepaError(
-                f"{path}: missing or foreign arrays: {', '.join(odd)}. {EVIDENCE.again}"
-            )
-        for name, array in arrays.items():
-            dtype, shape = LAYOUT["cost" if name.startswith(PART) else name]
-            letters = shape.split()
-            fits = array.dtype.name == dtype and array.ndim == len(letters)
-            for letter, size in zip(letters, array.shape, strict=False):
-                fits = fits and (size == sizes[letter] if letter in sizes else size > 0)
-            if not fits:
-                wanted = " ".join(str(sizes.get(letter, letter)) for letter in letters)
-                raise DjepaError(
-                    f"{path}: '{name}' is {array.dtype} {array.shape}; {dtype} ({wanted}) is "
-                    f"needed. {EVIDENCE.again}"
-                )
 
     def ends(self, number: int, rows: Sequence[int]) -> npt.NDArray[np.float16]:
         """(n, K, D) last latents of some starts of a block, from the mapped file.

@@ -11,7 +11,10 @@ from dataclasses import dataclass, replace
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from djepa.errors import DjepaError
 from djepa.models.lewm import SMALL, LeWM, LeWMConfig
+
+LONGEST = 2**16  # context frames: more than any episode has
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,12 @@ class PlanningCost:
     blend: float = 1.0
     terminal: float = 1.0
     context: int = 0  # context frames that the mean counts
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.blend <= 1 and 0 <= self.terminal <= 1):
+            raise DjepaError("blend and terminal must lie between 0 and 1.")
+        if not 0 <= self.context <= LONGEST:
+            raise DjepaError(f"context counts 0 to {LONGEST} frames, not {self.context}.")
 
 
 class Quasimetric(nn.Module):

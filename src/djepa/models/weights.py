@@ -64,6 +64,8 @@ BROKEN = (  # all that a damaged archive of arrays has been seen to raise
 class GeometryRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `config.json` says."""
 
+    may_lack = ("planning",)  # which TD-JEPA alone has
+
     geometry: str
     config: dict[str, Any]
     planning: PlanningCost | None = None
@@ -139,6 +141,8 @@ def build_geometry(
 ) -> Model:
     """A geometry in eval mode, of what was stored at `path`."""
     model: Model = _sized(path, record, tensors)
+    if isinstance(model, TDJEPA) is not (record.planning is not None):
+        raise DjepaError(f"{path}: TD-JEPA has a planning cost, and no other geometry has one.")
     if isinstance(model, TDJEPA) and record.planning is not None:
         model.planned_by(record.planning)
     fill(model, tensors, path)
@@ -165,11 +169,15 @@ def _sized(path: Path, record: GeometryRecord, tensors: Mapping[str, Tensor]) ->
         raise DjepaError(f"{path}: the tensors do not fit the configuration ({error}).") from None
 
 
-def fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Put tensors stored at `path` into a model. Names, shapes and kinds of numbers must fit."""
+def fill(model: nn.Module, tensors: Mapping[str, Tensor], path: Path, exact: bool = False) -> None:
+    """Put tensors stored at `path` into a model. Names, shapes and kinds of numbers must fit.
+
+    `exact`: they are of the very types that the model has; weights may be of 16 bits.
+    """
     for name, own in model.state_dict().items():
-        there = tensors.get(name, own)
-        if there.is_floating_point() != own.is_floating_point():  # torch would round or truncate
+        there, same = tensors.get(name, own), own.is_floating_point()
+        fits = there.dtype == own.dtype if exact else there.is_floating_point() == same
+        if not fits:  # torch would round or truncate
             raise DjepaError(f"{path}: '{name}' is {there.dtype}, not {own.dtype}.")
     try:
         model.load_state_dict({name: _widen(tensor) for name, tensor in tensors.items()})

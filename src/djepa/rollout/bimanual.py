@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from djepa.artefacts.records import sha256
+from djepa.checks import check_int
 from djepa.seeds import generator
 from djepa.worlds import aloha
 from djepa.worlds.aloha import AlohaWorld
@@ -40,6 +41,10 @@ class BimanualConfig:
     policy: str = ""  # hash of the native policy
     world: str = "bimanual"
     rule: str = RULES[0]
+
+    def __post_init__(self) -> None:
+        for name, least in {"starts": 1, "seed": 0, "block": 1}.items():
+            check_int(name, getattr(self, name), least)
 
     @property
     def shape(self) -> str:

@@ -12,16 +12,14 @@ from itertools import chain, islice
 from typing import Any
 
 from djepa.errors import DjepaError, MissingExtraError
+from djepa.rollout.alike import CPU, Surroundings, surroundings
 from djepa.rollout.engine import (
     AHEAD,
-    CPU,
     MAX_DEATHS,
     Items,
     Results,
-    Surroundings,
     Work,
     _more,
-    surroundings,
     usable_cores,
 )
 

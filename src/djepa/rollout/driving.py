@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from djepa.artefacts.records import read_bytes, sha256
+from djepa.checks import check_int
 from djepa.errors import DjepaError
 from djepa.pools.driving import Vocabulary, propose
 from djepa.worlds.traffic.contacts import Where, collisions
@@ -52,6 +53,12 @@ class TrafficConfig:
     vocabulary: str = ""  # hash of the motions that candidates come from
     world: str = "traffic"
     rule: str = RULE
+
+    def __post_init__(self) -> None:
+        for name, least in {"logs": 1, "per_log": 1, "seed": 0, "block": 1}.items():
+            check_int(name, getattr(self, name), least)
+        if self.files and self.logs > len(self.files):
+            raise DjepaError(f"There are {len(self.files)} recorded logs, not {self.logs}.")
 
     @property
     def shape(self) -> str:

@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import pickle
 import signal
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -19,22 +18,18 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib import metadata
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol
 
 from djepa.errors import DjepaError, unknown_name
+from djepa.rollout.alike import CPU, Surroundings, surroundings
 
 Work = Callable[..., Any]
 Items = Iterable[tuple[int, Any]]
 Results = Iterator[tuple[int, Any]]
 MAX_DEATHS = 3  # workers lost without one finished item in between
 AHEAD = 2  # items queued per worker, so that no worker waits for the driver
-CPU = "cpu"
-# Whose versions results depend on. That of torch counts with the processor, by `arithmetic_here`.
-PACKAGES = ("djepa", "numpy", "scipy", "pymunk", "mujoco", "dm_control", "ogbench")
 
 
 class Engine(Protocol):
@@ -160,7 +155,7 @@ class Task:
 
     work: Work
     where: str  # the file of what is shared
-    driver: "Surroundings"
+    driver: Surroundings
 
     def __call__(self, item: Any) -> Any:
         """In a worker."""
@@ -171,76 +166,6 @@ class Task:
                 _KEPT.clear()  # what it kept is of other work
                 _KEPT[self.where] = pickle.loads(Path(self.where).read_bytes())
             return self.work(item, *_KEPT[self.where])
-
-
-@dataclass(frozen=True)
-class Surroundings:
-    """What the driver's numbers depend on beside its items, as far as its libraries tell."""
-
-    versions: tuple[tuple[str, str], ...]  # of the packages that are installed there
-    loops: str  # which of its loops numpy runs on that processor; empty where a GPU computes
-    sums: str  # of torch, see `arithmetic_here`; empty where it is not loaded
-    device: str
-
-    @contextmanager
-    def alike(self) -> Iterator[None]:
-        """Refuse to work in a worker that differs, before the work and in what it loads."""
-        _refuse(self, _loaded())
-        yield
-        _refuse(self, _loaded())
-
-
-def surroundings(device: str = CPU) -> Surroundings:
-    """Those of this process."""
-    versions = tuple((name, of) for name in PACKAGES if (of := _version(name)))
-    sums = ""
-    if "torch" in sys.modules:
-        from djepa.models.precision import arithmetic_here
-
-        sums = arithmetic_here(device)
-    return Surroundings(versions, _loops() if device == CPU else "", sums, device)
-
-
-def _loaded() -> frozenset[str]:
-    """What this process has loaded: what it has not, its results do not depend on."""
-    return frozenset(name for name in (*PACKAGES, "torch") if name in sys.modules)
-
-
-@lru_cache(maxsize=8)  # once per worker and what it has loaded; a refusal is not kept
-def _refuse(driver: Surroundings, loaded: frozenset[str]) -> None:
-    there = {name: of for name, of in driver.versions if name in loaded}
-    here = {name: _version(name) for name in there}
-    if driver.loops:
-        there["loops of numpy"], here["loops of numpy"] = driver.loops, _loops()
-    if odd := [name for name in there if there[name] != here[name]]:
-        mine, theirs = (", ".join(f"{n} {of[n]}" for n in odd) for of in (here, there))
-        raise DjepaError(
-            f"This worker has {mine}, the driver {theirs}: results would not be the same to the "
-            "last bit. Use machines of one kind, with the same versions."
-        )
-    if "torch" in loaded:
-        from djepa.models.precision import same_arithmetic
-
-        same_arithmetic(driver.sums, driver.device)
-
-
-def _version(name: str) -> str:
-    """Of what runs, else of what is installed; empty where there is none."""
-    if found := getattr(sys.modules.get(name), "__version__", ""):
-        return str(found)
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return ""
-
-
-@lru_cache
-def _loops() -> str:
-    """The instruction sets for which numpy has chosen its loops: their last bits differ."""
-    from numpy.lib.introspect import opt_func_info
-
-    found = {of["current"] for kinds in opt_func_info().values() for of in kinds.values()}
-    return " ".join(sorted(found))
 
 
 def _enter_worker() -> None:

@@ -58,6 +58,9 @@ class CollectConfig:
         for name in ("starts", "block", "horizon"):
             if getattr(self, name) < 1:
                 raise DjepaError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        for name in ("candidates", "centres", "shuffles"):
+            if getattr(self, name) < 0:
+                raise DjepaError(f"{name} must be 0 or more, got {getattr(self, name)}.")
         if self.seed < 0:
             raise DjepaError(f"The seed must be 0 or more, got {self.seed}.")
         if not self.split:

@@ -24,6 +24,7 @@ def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
     return [
         Case(task, BimanualConfig(name, task, many, place.seed, world="aloha", rule=RULES[0]))
         for task, many in shares.items()
+        if many
     ]
 
 

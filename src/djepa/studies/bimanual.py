@@ -64,6 +64,7 @@ def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
     return [
         Case(task, BimanualConfig(split_of("bimanual", role), task, many, place.seed))
         for task, many in shares.items()
+        if many
     ]
 
 

@@ -6,6 +6,7 @@ These are fitted for each task apart, on fitting starts (which variant) and cali
 Legend: N starts, K candidates.
 """
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from djepa.artefacts.folder import Folder
 from djepa.artefacts.records import Kind, encode_json
 from djepa.artefacts.write import save as save_folder
 from djepa.bank.bimanual import BimanualBank
+from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 from djepa.studies.design import Case
 from djepa.studies.stages import Say
@@ -44,12 +46,29 @@ class TaskGates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     scalars: dict[str, Threshold]
     preserve: Threshold
 
+    def __post_init__(self) -> None:
+        if self.scalars.keys() != SCALARS.keys():
+            raise DjepaError(f"gates are {', '.join(SCALARS)}, not {', '.join(self.scalars)}")
+
 
 class GatesRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What gates.json says."""
 
     tasks: dict[str, TaskGates]
     limit: Guarantee
+
+    def __post_init__(self) -> None:
+        if not self.tasks:
+            raise DjepaError("there are gates of no task")
+
+    def of(self, task: str, folder: Path) -> TaskGates:
+        """What was fitted for a task."""
+        if task not in self.tasks:
+            known = ", ".join(self.tasks)
+            raise DjepaError(
+                f"{folder / FILE} has gates of {known}, not of {task}. {GATES_KIND.again}"
+            )
+        return self.tasks[task]
 
 
 GATES_KIND = Kind(
@@ -66,12 +85,12 @@ def fit_gates(study: Study, group: str, say: Say) -> None:
     if study.place.made(group, GATES):
         return
     say("  fixed corrections and gates")
-    tasks = {}
+    folder, tasks = study.place.own(group, GATES), dict[str, TaskGates]()
     fits = {case.name: case for case in study.cases("fit", group)}
     for case in study.cases("calibration", group):
         fit, known = study.population("fit", fits[case.name]), study.population("calibration", case)
         fixed = fit_fixed(fit.evidence.ids, fit.outcomes)
-        both = _solved(known, _position(known.evidence, fixed.candidate))
+        both = _solved(known, _position(known.evidence, fixed.candidate, folder))
         scalars = {
             name: fit_threshold(_scalar(study, case, of, known.evidence), *both, sign)
             for name, (of, sign) in SCALARS.items()
@@ -81,23 +100,26 @@ def fit_gates(study: Study, group: str, say: Say) -> None:
         tasks[case.name] = TaskGates(fixed, scalars, preserve)
     limit = _certify(study, group)
     say(f"  {limit}")
-    folder = study.place.own(group, GATES)
     record: Any = msgspec.to_builtins(GatesRecord(tasks, limit))
     save_folder(folder, GATES_KIND, {FILE: encode_json(folder / FILE, record)})
 
 
 def choosers(study: Study, case: Case) -> dict[str, Chooser]:
     """Fixed correction, gates, and our choice with the native chunk preserved."""
-    record: GatesRecord = Folder(study.place.own(case.group, GATES), GATES_KIND).record(FILE)
-    gates = record.tasks[case.name]
+    folder = study.place.own(case.group, GATES)
+    record: GatesRecord = Folder(folder, GATES_KIND).record(FILE)
+    gates = record.of(case.name, folder)
+
+    def corrected(e: Evidence) -> Tensor:
+        return _position(e, gates.fixed.candidate, folder)
 
     def fixed(e: Evidence) -> Choice:
-        return _chosen(e, _position(e, gates.fixed.candidate))
+        return _chosen(e, corrected(e))
 
     def gated(name: str) -> Chooser:
         def choose(e: Evidence) -> Choice:
             opened = gates.scalars[name].opens(_scalar(study, case, SCALARS[name][0], e))
-            return _replaced(e, _position(e, gates.fixed.candidate), opened)
+            return _replaced(e, corrected(e), opened)
 
         return choose
 
@@ -143,8 +165,15 @@ def _native(e: Evidence) -> Tensor:
     return e.ids.argmin(1)
 
 
-def _position(e: Evidence, candidate: int) -> Tensor:
-    return (e.ids == candidate).int().argmax(1)
+def _position(e: Evidence, candidate: int, folder: Path) -> Tensor:
+    """(N,) where the fixed correction stands; every start must have it."""
+    there = e.ids == candidate
+    if not there.any(1).all():
+        raise DjepaError(
+            f"{folder / FILE} corrects by candidate {candidate}, which some starts do not have. "
+            f"{GATES_KIND.again}"
+        )
+    return there.int().argmax(1)
 
 
 def _solved(known: Population, other: Tensor) -> Solved:

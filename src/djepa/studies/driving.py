@@ -50,8 +50,10 @@ def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
         return []
     many = getattr(sizes, role)
     each = {"audit": 1, "confirmation": 6 if sizes.retained else 3}.get(role, 3)
-    config = TrafficConfig(SPLITS[role], -(-many // each), each, place.seed)
-    found = [Case("generated", config)] if many else []
+    found = list[Case]()
+    if many:
+        config = TrafficConfig(SPLITS[role], -(-many // each), each, place.seed)
+        found.append(Case("generated", config))
     if role == "confirmation" and place.recorded is not None:
         files = recorded_files(place.recorded) if place.recorded != Path() else (("", ""),)
         config = TrafficConfig(RECORDED, len(files), EACH, block=2, files=files)

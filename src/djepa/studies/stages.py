@@ -37,7 +37,7 @@ ELSEWHERE = (
     "films",
     "episodes",
 )  # with manifests, or made anew
-STUDY = Kind("study", "djepa-study", 1, again="Remove it, and it is made again.")
+STUDY = Kind("study", "djepa-study", 1, again="Remove it, and it is made again.", bare=True)
 Say = Callable[[str], None]
 
 

@@ -24,8 +24,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from djepa.artefacts.folder import Folder, load_arrays
+from djepa.artefacts.folder import Arrays, Folder, load_arrays
+from djepa.artefacts.layout import Layout, check_blocks, check_layout
 from djepa.artefacts.records import Kind, begins
+from djepa.checks import check_int
 from djepa.errors import DjepaError
 from djepa.tasks.task import Task
 from djepa.worlds.protocol import Floats
@@ -38,6 +40,12 @@ SEGMENT = 16  # strides that a training episode has
 RULE = "none"
 SHARE = 10  # one episode in so many is set aside, at least one
 EXACT = 1 << 24  # numbers of frames that float32 holds
+SHARD = "frames/{:06d}.safetensors"  # the file of some episodes
+LAYOUT: Layout = {
+    "frames": ("uint8", "n S S 3"),
+    "controls": ("float32", "n A"),
+    "lengths": ("int64", "E"),
+}
 
 
 class RecordedAbout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,10 +54,16 @@ class RecordedAbout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str  # what was read
     size: int  # px
     stride: int  # controls between two frames that a geometry sees
-    most: int = 0  # the first so many episodes; 0: all there were
-    actions: int = 0
-    episodes: int = 0
-    frames: int = 0
+    most: int  # the first so many episodes; 0: all there were
+    actions: int
+    episodes: int
+    frames: int
+
+    def __post_init__(self) -> None:
+        for name, least in {"stride": 1, "most": 0}.items():
+            check_int(name, getattr(self, name), least)
+        if 0 < self.most < self.episodes:
+            raise DjepaError(f"{self.episodes} episodes are more than the first {self.most}.")
 
 
 RECORDED = Kind(
@@ -76,11 +90,17 @@ class Recording:
     def __init__(self, path: Path) -> None:
         folder = Folder(path, RECORDED)
         self.path, self.about, self.hash = path, folder.about, folder.hash
-        parts = [load_arrays(path / n, folder.read(n)) for n in sorted(folder.manifest.files)]
-        whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        blocks = range(len(folder.manifest.files))
+        check_blocks(folder, [SHARD], len(blocks))
+        parts = [_block(folder, block) for block in blocks]
         self.frames, self.controls, self.lengths = (
-            whole[name] for name in ("frames", "controls", "lengths")
+            np.concatenate([part[name] for part in parts] or [np.empty(0)]) for name in LAYOUT
         )
+        if (len(self.lengths), len(self.frames)) != (self.about.episodes, self.about.frames):
+            raise DjepaError(
+                f"{path} holds {len(self.lengths)} episodes and {len(self.frames)} frames, not "
+                f"those that it should. {RECORDED.again}"
+            )
         self.first = np.concatenate([[0], np.cumsum(self.lengths)[:-1]])
 
     def starts(self, held_out: bool) -> npt.NDArray[np.int64]:
@@ -99,6 +119,17 @@ class Recording:
                 "episodes, or with a smaller --stride."
             )
         return np.concatenate(found)
+
+
+def _block(folder: Folder, block: int) -> Arrays:
+    """Some whole episodes."""
+    name, about = SHARD.format(block), folder.about
+    path = folder.path / name
+    arrays, sizes = load_arrays(path, folder.read(name)), {"S": about.size, "A": about.actions}
+    known = check_layout(path, arrays, LAYOUT, sizes, RECORDED.again)
+    if arrays["lengths"].min() < 1 or arrays["lengths"].sum() != known["n"]:
+        raise DjepaError(f"{path} does not hold whole episodes. {RECORDED.again}")
+    return arrays
 
 
 @lru_cache(maxsize=2)

@@ -1,11 +1,12 @@
 """What all readers share: a file that cannot be read is refused by name."""
 
 import struct
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from xml.etree.ElementTree import ParseError
 
 import numpy as np
 
@@ -44,11 +45,13 @@ BROKEN = (
     OverflowError,
     EOFError,
     MemoryError,
-    RecursionError,
+    RuntimeError,  # of archives: encrypted, or packed in another way (NotImplementedError)
     ImportError,
     struct.error,
+    SyntaxError,  # this and TokenError: of headers of arrays; XML's ParseError is one too
+    tokenize.TokenError,
     zipfile.BadZipFile,
-    ParseError,
+    zlib.error,
     OSError,
 )
 

@@ -1,0 +1,61 @@
+"""What the files of a folder must hold: which arrays, of which types, how long in which axis.
+
+A layout says of every array its types and its axes, one word for each axis. A number is a length, a
+letter stands for the same length wherever it occurs, `*` for any.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from djepa.artefacts.folder import Arrays, Folder
+from djepa.artefacts.records import MANIFEST
+from djepa.errors import DjepaError
+
+Layout = Mapping[str, tuple[str, str]]  # array -> types, axes
+ANY = "*"
+
+
+def check_layout(
+    path: Path,
+    arrays: Arrays,
+    layout: Layout,
+    sizes: Mapping[str, int] | None = None,
+    again: str = "",
+) -> dict[str, int]:
+    """Refuse other arrays than these. Returns the lengths of all letters.
+
+    `sizes` are those that are known before; of the others none is 0. `again`: what to do.
+    """
+    known = dict(sizes or {})
+    if odd := sorted({*arrays} ^ {*layout}):
+        names = ", ".join(odd)
+        raise DjepaError(f"{path}: missing or foreign arrays: {names}. {again}".rstrip())
+    for name, (types, axes) in layout.items():
+        array, words = arrays[name], axes.split()
+        fits = array.dtype.name in types.split() and array.ndim == len(words)
+        if not fits or not all(map(_fits, words, array.shape, [known] * len(words))):
+            wanted = " ".join(f"{word}={known[word]}" if word in known else word for word in words)
+            raise DjepaError(
+                f"{path}: '{name}' is {array.dtype} {array.shape}; {types} ({wanted}) is needed. "
+                f"{again}".rstrip()
+            )
+    return known
+
+
+def _fits(word: str, length: int, known: dict[str, int]) -> bool:
+    """Whether an axis is as long as it must be; a letter that is met first gets its length."""
+    if word == ANY or word.isdigit():
+        return word == ANY or length == int(word)
+    return length == known.setdefault(word, length or -1)
+
+
+def check_blocks(folder: Folder, patterns: Sequence[str], blocks: int) -> None:
+    """Refuse a manifest that lists other files than those of so many blocks, whatever it says."""
+    files = folder.manifest.files
+    if len(files) != blocks * len(patterns) or any(
+        pattern.format(block) not in files for pattern in patterns for block in range(blocks)
+    ):
+        raise DjepaError(
+            f"{folder.path / MANIFEST} does not list the shards of its configuration. "
+            f"{folder.kind.again}"
+        )
