@@ -70,7 +70,7 @@ def scale_full() -> str:
     ]
     for stage, by in _full().items():
         of, less = by[large], by[small]
-        disk = f"{of['stored_mb'] / 1000:,.2f} GB" if stage != "collect again" else ""
+        disk = f"{of['stored_mb'] / 1000:,.2f} GB" if of["stored_mb"] > 10 else ""
         peaks = f"{less['peak_mb']:,.0f} MB | {of['peak_mb']:,.0f} MB"
         rate = f"{large / of['seconds']:,.0f}"
         lines.append(f"| {stage} | {of['seconds']:,.0f} s | {rate} | {peaks} | {disk} |")
