@@ -52,13 +52,14 @@ def test_the_command_writes_every_row(folders: list[str], tmp_path: Path) -> Non
     assert [row["what"] for row in numbers["rows"]] == [
         f"{name} own size, {what}"
         for name in ("lewm", "tdjepa")
-        for what in ("starts", "70 candidates", "memory of 70 candidates")
+        for what in ("starts", "products", "70 candidates", "memory of 70 candidates")
     ]
     for row in numbers["rows"]:
         assert row.keys() == {"bench", *KEYS}
         assert row["bench"] == "geometry"
         assert row["note"].endswith(STORED)
-    starts, rate, memory = numbers["rows"][:3]
+    starts, products, rate, memory = numbers["rows"][:4]
+    assert 0 <= products["details"]["choices_changed"] <= 1
     assert {"ms_per_start", "encode_ms_per_start", "rollout_ms_per_start"} < starts[
         "details"
     ].keys()

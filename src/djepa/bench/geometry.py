@@ -5,6 +5,7 @@ Legend: N starts, K candidates.
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ from djepa.bench.measure import (
     wait,
 )
 from djepa.bench.subject import RANDOM, Subject, load_subject, stored_subject
+from djepa.models import linear
 from djepa.models.fast import Fast, Inputs
 from djepa.models.kinds import GEOMETRIES
 from djepa.models.protocol import CONTEXT
@@ -42,6 +44,8 @@ def bench_geometry(options: Options, say: Say) -> Iterator[Row]:
         say(f"measuring {subject.title} ...")
         given = subject.decisions(options.starts, options.candidates, device)
         yield _starts(subject, given, device)
+        if device == "cpu":
+            yield _products(subject, given)
         if device == "cuda":
             yield from format_rows(subject, given, options.compiled, device, say)
             if where in GEOMETRIES and where in shipped() and subject.weights == RANDOM:
@@ -75,6 +79,29 @@ def _starts(subject: Subject, given: Inputs, device: str) -> Row:
         f"{encode / (encode + rollout):.0%} of it encoding"
     )
     return subject.row("starts", "starts/s", 1e3 / ours, 1e3 / plain, note, **spent)
+
+
+def _products(subject: Subject, given: Inputs) -> Row:
+    """Linear layers by oneDNN against those that PyTorch calls by itself."""
+    fast, N = Fast(subject.model, "cpu", record=False), len(given.frames)
+    work = partial(fast.predict, given)
+    ours, seconds = work().cost, seconds_of(work, "cpu")
+    with _pytorchs():
+        theirs, plain = work().cost, seconds_of(work, "cpu")
+    ranks, choices = drift(ours, theirs)
+    note = f"oneDNN against PyTorch's choice; {ranks:.1%} of ranks, {choices:.1%} of choices differ"
+    changed = {"ranks_changed": ranks, "choices_changed": choices}
+    return subject.row("products", "starts/s", N / seconds, N / plain, note, **changed)
+
+
+@contextmanager
+def _pytorchs() -> Iterator[None]:
+    """Linear layers as PyTorch computes them by itself."""
+    before, linear.PRODUCT = linear.PRODUCT, None
+    try:
+        yield
+    finally:
+        linear.PRODUCT = before
 
 
 def format_rows(

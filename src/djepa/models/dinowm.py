@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from djepa.models.linear import Linear
 from djepa.models.patches import DINOV2_SMALL, PROPRIO, PatchConfig, PatchGeometry
 
 EMBED = 10  # numbers of a token for the action, and for proprioception
@@ -38,11 +39,11 @@ class DINOWM(PatchGeometry):
         super().__init__(config, chunk)
         c = config
         token, W = c.features + 2 * EMBED, c.predictor_width
-        self.proprio_in = nn.Linear(PROPRIO, EMBED)
-        self.action_in = nn.Linear(c.stride * c.actions, EMBED)
-        self.patch_in = nn.Identity() if token == W else nn.Linear(token, W)
-        self.patch_out = nn.Linear(W, c.features)
-        self.proprio_out = nn.Linear(W, PROPRIO)
+        self.proprio_in = Linear(PROPRIO, EMBED)
+        self.action_in = Linear(c.stride * c.actions, EMBED)
+        self.patch_in = nn.Identity() if token == W else Linear(token, W)
+        self.patch_out = Linear(W, c.features)
+        self.proprio_out = Linear(W, PROPRIO)
         self.predictor = self.frame_predictor(extra=0, conditional=False)
 
     def tokens(self, latents: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor | None]:

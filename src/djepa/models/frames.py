@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from djepa.models.linear import Linear
 from djepa.models.nets import FeedForward, small_weights
 from djepa.models.protocol import CONTEXT
 
@@ -61,10 +62,10 @@ class FrameBlock(nn.Module):
         self.heads = heads
         self.norm1 = nn.LayerNorm(width, elementwise_affine=not conditional)
         self.norm2 = nn.LayerNorm(width, elementwise_affine=not conditional)
-        self.qkv = nn.Linear(width, 3 * heads * head)
-        self.out = nn.Linear(heads * head, width)
+        self.qkv = Linear(width, 3 * heads * head)
+        self.out = Linear(heads * head, width)
         self.mlp = FeedForward(width, hidden, dropout)
-        self.modulation = nn.Linear(width, 6 * width) if conditional else None
+        self.modulation = Linear(width, 6 * width) if conditional else None
 
     def forward(
         self,

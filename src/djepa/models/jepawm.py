@@ -11,8 +11,9 @@ Legend: B batch, T frames, P tokens of a frame, W predictor width, A action widt
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from djepa.models.linear import Linear
 from djepa.models.patches import DINOV2_SMALL, PROPRIO, PatchConfig, PatchGeometry
 
 SMALL = PatchConfig()
@@ -32,9 +33,9 @@ class JEPAWM(PatchGeometry):
         super().__init__(config, chunk)
         c = config
         W = c.predictor_width
-        self.patch_in, self.patch_out = nn.Linear(c.features, W), nn.Linear(W, c.features)
-        self.proprio_in, self.proprio_out = nn.Linear(PROPRIO, W), nn.Linear(W, PROPRIO)
-        self.action_in = nn.Linear(c.stride * c.actions, W)
+        self.patch_in, self.patch_out = Linear(c.features, W), Linear(W, c.features)
+        self.proprio_in, self.proprio_out = Linear(PROPRIO, W), Linear(W, PROPRIO)
+        self.action_in = Linear(c.stride * c.actions, W)
         self.predictor = self.frame_predictor(extra=1, conditional=True)
 
     def tokens(self, latents: Tensor, blocks: Tensor) -> tuple[Tensor, Tensor | None]:

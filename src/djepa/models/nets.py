@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from djepa.errors import DjepaError
+from djepa.models.linear import Linear
 from djepa.models.parallel import BatchNorm, count, rows
 
 FEW = 4  # tokens; below, tiles made for long sequences are nearly all padding
@@ -89,8 +90,8 @@ class Attention(nn.Module):
     def __init__(self, width: int, heads: int, head: int, bias: bool, dropout: float = 0.0) -> None:
         super().__init__()
         self.heads, self.drop = heads, Dropout(dropout)
-        self.qkv = nn.Linear(width, 3 * heads * head, bias=bias)
-        self.out = nn.Linear(heads * head, width)
+        self.qkv = Linear(width, 3 * heads * head, bias=bias)
+        self.out = Linear(heads * head, width)
 
     def forward(self, x: Tensor, causal: bool = False) -> Tensor:
         """(B, T, width) -> (B, T, width)."""
@@ -117,7 +118,7 @@ class FeedForward(nn.Module):
 
     def __init__(self, width: int, hidden: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.up, self.down = Linear(width, hidden), Linear(hidden, width)
         self.drop = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -190,8 +191,8 @@ class Projector(nn.Module):
 
     def __init__(self, width: int, hidden: int, out: int) -> None:
         super().__init__()
-        self.up, self.norm = nn.Linear(width, hidden), BatchNorm(hidden)
-        self.down = nn.Linear(hidden, out)
+        self.up, self.norm = Linear(width, hidden), BatchNorm(hidden)
+        self.down = Linear(hidden, out)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., width) -> (..., out)."""
@@ -204,8 +205,8 @@ class ActionEncoder(nn.Module):
 
     def __init__(self, block: int, width: int) -> None:
         super().__init__()
-        self.mix = nn.Linear(block, block)
-        self.up, self.down = nn.Linear(block, 4 * width), nn.Linear(4 * width, width)
+        self.mix = Linear(block, block)
+        self.up, self.down = Linear(block, 4 * width), Linear(4 * width, width)
 
     def forward(self, actions: Tensor) -> Tensor:
         """(..., block) -> (..., width)."""
@@ -224,7 +225,7 @@ class ConditionalBlock(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = Attention(width, heads, head, bias=False, dropout=dropout)
         self.mlp = FeedForward(width, hidden, dropout)
-        self.modulation = nn.Linear(width, 6 * width)
+        self.modulation = Linear(width, 6 * width)
         nn.init.zeros_(self.modulation.weight)
         nn.init.zeros_(self.modulation.bias)
 
