@@ -12,12 +12,16 @@ pytest.importorskip("mujoco")
 
 from djepa.bank.bimanual import collect_bimanual
 from djepa.errors import DjepaError
+from djepa.evaluate.rows import Row, write_rows
+from djepa.files import to_json
 from djepa.models.bimanual import SENTENCES, load_policy, words_of
 from djepa.models.bimanual_predict import Propose, relation, within
 from djepa.rollout.bimanual import BimanualConfig, outcomes, start_of, world_of
 from djepa.rollout.engine import LocalEngine
 from djepa.studies.bimanual import BIMANUAL, _evidence
+from djepa.studies.results import load_results, success_tables
 from djepa.worlds.bimanual.ik import to_joints, tool_poses
+from djepa.worlds.bimanual.scene import TASKS
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +79,26 @@ def test_the_moment_of_grasping_is_the_nearest_with_both_grippers_closed() -> No
     assert far.tolist() == [3.0, 0.0]
     poses[0, :, :, 7] = 1.0
     assert relation(poses.reshape(2, 10, 16), np.zeros(12))[0][0] == 0.3
+
+
+def test_the_paper_s_method_stands_beside_ours_that_preserves_native_chunks(tmp_path: Path) -> None:
+    """Its D-JEPA has preservation; our published operator has none, so no figure is its own."""
+    methods = ("native policy", "without preservation", "relational", "D-JEPA", "oracle")
+    for task in TASKS:
+        rest = (0, "0" * 16, True, 1, True, 0.5, False, "bimanual.v1", "0" * 12, "")
+        rows = [Row("bimanual", task, method, *rest) for method in methods]
+        (tmp_path / "rows").mkdir(exist_ok=True)
+        write_rows(tmp_path / "rows" / f"{task}.csv.gz", rows)
+    (tmp_path / "study.json").write_text(to_json({"study": "bimanual", "preset": "paper"}))
+    found = success_tables(load_results(tmp_path))[0]
+    at = found.columns.index("all, paper")
+    assert {line[0]: line[at] for line in found.rows} == {
+        "native policy": "61.72",
+        "D-JEPA, without preservation": "71.48",
+        "D-JEPA, as published": "",
+        "D-JEPA": "76.76",
+        "best candidate": "83.40",
+    }
 
 
 def test_unknown_words_are_named_and_every_task_has_sentences() -> None:

@@ -161,7 +161,8 @@ BIMANUAL = Design(
     pools=dict.fromkeys(TASKS, "one native chunk and 16 variants"),
     task="robotwin",
     paper={view: (POOLS, case) for view, case in PAPER.items()},
-    paper_names={"native chunk": "native policy"},
+    # Its row "D-JEPA" has preservation, as ours of that name; our `relational` has none.
+    paper_names={"native chunk": "native policy", "relational": PRESERVED},
     together=True,
     source=Source(_collect, BimanualBank, _population, choosers),
     extra=_extra,
