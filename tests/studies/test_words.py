@@ -130,6 +130,22 @@ def test_figures_of_the_paper_stand_beside_eligible_starts_of_its_own_pools(stud
     assert not any("paper" in c for n, t in tables.items() if n != sheet.name for c in t.columns)
 
 
+def test_deployed_planners_have_the_paper_s_figures_in_square_brackets(study) -> None:
+    """Round brackets hold intervals; without a figure the note does not speak of any."""
+    results = study(published={}, reference={})
+    one = {"method": "relational", "milliseconds": [2.0, 1.0], "device": "cpu", "files": 1}
+    for case in ("published", "reference"):
+        file = results.folder / "measures" / "deployment" / f"{case}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(to_json({"relational": one}))
+    tables = {table.name: table for table in make_tables(results)}
+    published, reference = (tables[f"deployment-{of}"] for of in ("published", "reference"))
+    assert "1.50 (1.00-2.00) [35.03]" in published.rows[0]
+    assert published.note.endswith("In square brackets: the paper's figure.")
+    assert not any("[" in cell for cell in reference.rows[0])
+    assert "paper" not in reference.note
+
+
 def test_without_rows_there_is_nothing_to_write(tmp_path: Path) -> None:
     results = Results(tmp_path, get_design("pusht"))
     for work in (make_tables, verdict, write_report):

@@ -173,8 +173,10 @@ def _tables(results: Results) -> Iterator[Table]:
         first = next(iter(value.values()))
         note = (
             f"Milliseconds: median (fastest-slowest) of the repeats on {first['device']}, in "
-            f"batches of {BATCH}; they depend on the machine. In brackets: the paper's."
+            f"batches of {BATCH}; they depend on the machine."
         )
+        if any("[" in cell for line in lines for cell in line):
+            note += " In square brackets: the paper's figure."
         if needed := first.get("installed"):
             note += f" Beside djepa a planner needs {', '.join(needed)}."
         heads = ("planner", "success", "eligible", "ms per start", "files", "packages",
