@@ -1,14 +1,17 @@
 """The command line as a user meets it: what is parsed, printed and written."""
 
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from commands import djepa
 from djepa.bank.read import Bank
+from djepa.cli.info import EXTRAS, packages
 from djepa.cli.main import NAMES
 
 
@@ -34,7 +37,7 @@ def test_every_command_explains_itself(command: str) -> None:
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        ("collect", "pusht-confirmation (256 drawn, 63 retained by TD-JEPA's cost)"),
+        ("collect", "(256 with the reference, which is removed; 63 retained by TD-JEPA's cost)"),
         ("audit", "of starts no geometry was trained on; any model's arrays in an .npz"),
         ("bench", "predict, fit, decide and audit, such as 1000 10000 100000"),
     ],
@@ -88,6 +91,18 @@ def test_info_lists_versions_devices_and_extras() -> None:
     assert done.returncode == 0
     for word in ("python", "torch", "pymunk", "cpu", "extra ray", "extra mujoco", "weights"):
         assert word in done.stdout
+
+
+def test_info_lists_every_extra_that_a_user_may_want() -> None:
+    """Those of pyproject.toml but for the two of this repository, each with what it installs."""
+    project = Path(__file__).parents[2] / "pyproject.toml"
+    declared = tomllib.loads(project.read_text())["project"]["optional-dependencies"]
+    assert EXTRAS.keys() == declared.keys() - {"docs", "dev"}
+    for extra in EXTRAS:
+        named = sorted(re.split("[=>]", one)[0].replace("_", "-") for one in declared[extra])
+        assert sorted(name.replace("_", "-") for name in packages(extra)) == named
+    said = " ".join(djepa("info").stdout.split())
+    assert all(f"extra {extra} " in said for extra in EXTRAS)
 
 
 def test_from_collection_to_pictures(tmp_path: Path) -> None:

@@ -88,7 +88,8 @@ class Collect:
     """Folder of the bank. An unfinished one is continued, any other is refused."""
     profile: str = ""
     """How candidates are made: reference-control (the default), visual-shape, pusht-confirmation
-    (256 drawn, 63 retained by TD-JEPA's cost), decoy, planner; granular: replay."""
+    (256 with the reference, which is removed; 63 retained by TD-JEPA's cost), decoy, planner;
+    granular: replay."""
     population: Population = Population()
     decoy: Decoy = Decoy()
     costs: Costs = Costs()

@@ -11,14 +11,23 @@ from rich.text import Text
 from djepa.cli.console import console
 
 BASE = ("djepa", "numpy", "torch", "safetensors", "pymunk", "pillow", "tyro", "rich")
-EXTRAS = {
-    "ray": ("ray", "collect on a Ray cluster"),
-    "gym": ("gymnasium", "the worlds as Gymnasium environments"),
-    "mujoco": ("mujoco", "MuJoCo, for worlds that run on it"),
-    "arms": ("piper_sdk", "one arm and two arms, and the vendor's SDK"),
-    "aloha": ("gym-aloha", "the two tasks of gym-aloha"),
-    "report": ("matplotlib", "figures"),
-    "onnx": ("onnxruntime", "export planners, and run them without torch"),
+EXTRAS = {  # what each is for; which packages it has, the metadata of djepa say
+    "ray": "the engine ray: several machines",
+    "remote": "folders in object stores",
+    "report": "figures",
+    "mujoco": "the world reacher",
+    "cube": "OGBench's cube environment",
+    "arms": "one arm and two arms, and the vendor's SDK",
+    "aloha": "the two tasks of gym-aloha",
+    "driving": "logs of Argoverse 2",
+    "gym": "the worlds as Gymnasium environments",
+    "swm": "the adapter to stable-worldmodel",
+    "lerobot": "the adapters to LeRobot",
+    "recorded": "recorded episodes: HDF5 and LeRobot data sets",
+    "video": "recorded episodes: videos of LeRobot data sets",
+    "lance": "recorded episodes: Lance tables",
+    "hub": "folders on the Hugging Face hub",
+    "onnx": "export planners, and run them without torch",
 }
 
 
@@ -37,11 +46,11 @@ class Info:
         for name in BASE:
             table.add_row(name, version(name) or "missing")
         table.add_row("devices", ", ".join(devices()))
-        for extra, (package, purpose) in EXTRAS.items():
-            found = version(package)
-            state = (
-                f"{package} {found}" if found else f"not installed: pip install 'djepa[{extra}]'"
-            )
+        for extra, purpose in EXTRAS.items():
+            found = {name: version(name) for name in packages(extra)}
+            state = ", ".join(f"{name} {of}" for name, of in found.items())
+            if None in found.values() or not found:
+                state = f"not installed: pip install 'djepa[{extra}]'"
             table.add_row(f"extra {extra}", Text(f"{state} ({purpose})"))
         table.add_row("weights", ", ".join(shipped()) or "none here")
         console.print(table)
@@ -54,6 +63,16 @@ def version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def packages(extra: str) -> list[str]:
+    """What an extra installs, by the metadata of djepa."""
+    try:
+        needed = importlib.metadata.requires("djepa") or []
+    except importlib.metadata.PackageNotFoundError:  # a source tree that was never installed
+        needed = []
+    of = [line.split(";")[0] for line in needed if f"extra == '{extra}'" in line.replace('"', "'")]
+    return ["".join(c if c.isalnum() or c in "-_." else " " for c in one).split()[0] for one in of]
 
 
 def devices() -> list[str]:

@@ -5,8 +5,9 @@ of the same study, so all four are its key: `figure` returns None for anything e
 the paper's starts and weights, none of which are ours: to be looked at, not tested against.
 
 Methods are named as in align/registry.py. The paper's row "D-JEPA" is `composition` on PushT and
-`relational` elsewhere. Pools are named by their profile (docs/pools.md); PushT's are 256 candidates
-of `pusht-confirmation`, of which TD-JEPA's cost retains 63.
+`relational` elsewhere. Pools are named by their profile (docs/pools.md); PushT's are the 255
+candidates of `pusht-confirmation` (256, of which the reference is removed), of which TD-JEPA's
+cost retains 63.
 """
 
 import csv
