@@ -200,6 +200,18 @@ def spearman(size: int) -> str:
     return f"{min(found):.2f} to {max(found):.2f}"
 
 
+def inverted(run: str, size: int) -> str:
+    """Least and largest mean share of pairs in the wrong order among the best candidates."""
+    means = [
+        one["mean"]
+        for audits in stored(run).measured("audit").values()
+        for audit in audits
+        for one in audit["inversions"]
+        if one["shortlist"] == size
+    ]
+    return f"{100 * min(means):.0f} to {100 * max(means):.0f} %"
+
+
 def quality() -> str:
     """How well the shipped push models choose, from their cards."""
     columns = [_quality(read_card(name)["metrics"]) for name in FOUR]
