@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from djepa.align import fit
 from djepa.align.fit import Alignment
+from djepa.align.gates import CAREFUL, Gate
 from djepa.align.mixture import fit_logs, likeliest
 from djepa.align.objectives import RelationalLoss, expected_quality, success_mass
 from djepa.align.outcomes import Outcomes
@@ -110,6 +112,20 @@ def test_an_operator_learns_from_what_describes_a_candidate() -> None:
     assert decision.opened.float().mean() > 0.5
     assert chosen > by_cost + 0.15
     assert (decision.refined.double() - decision.base).abs().max() <= 0.2 + 1e-6
+
+
+def test_the_unchanged_operator_is_no_try_of_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates 1 and 4 may open; update 0 is the base itself: the level is halved."""
+    levels = []
+
+    def noted(gate: Gate, *given: object, level: float = 0.0, **more: object) -> Gate:
+        levels.append(level)
+        return gate
+
+    monkeypatch.setattr(fit, "calibrate", noted)
+    config = described(("a",), (), ("a",), updates=4)
+    Alignment(config).fit(*population(0, 40)).calibrate(*population(1, 40))
+    assert levels == [CAREFUL / 2] * 3
 
 
 def test_the_rate_ends_at_0() -> None:

@@ -15,6 +15,7 @@ from commands import djepa
 from djepa.control import parts, planners
 from djepa.control.episodes import EpisodeConfig, draw_episodes
 from djepa.control.loop import Work, control, run_block
+from djepa.control.parts import Sight
 from djepa.control.planners import PLANNERS, Planner, PlannerConfig
 from djepa.control.results import Episodes, first_below
 from djepa.errors import DjepaError
@@ -180,6 +181,20 @@ def test_evaluations_are_counted_and_equal(
     assert (arrays["evaluations"].sum(1) <= SEARCH["evaluations"] * decisions).all()
     if kind != "random":
         assert (arrays["evaluations"].sum(1) > 0.6 * SEARCH["evaluations"] * decisions).all()
+
+
+def test_the_final_population_is_not_rolled_out_again_by_the_model_that_was_searched(
+    models: Path,
+) -> None:
+    """48 evaluations: 7 of lewm leave five populations of 8, and what the search knew is used."""
+    own = planner("aligned", models)
+    assert own.evaluations() == {"lewm": 7, "tdjepa": 40}
+    now = [draw_episodes(SHORT, 0)[0].now()]
+    ((actions, known),) = own.pools(SHORT.scene, now, [5], 25)
+    again = Sight(own.parts, SHORT.scene, now)
+    fresh = again.evidence(actions[None].copy(), known["ids"][None].copy())
+    for name in ("lewm", "tdjepa"):
+        assert np.allclose(known[f"cost of {name}"], fresh.cost(name)[0].numpy(), atol=1e-5)
 
 
 def test_the_summary_names_who_was_evaluated(straight: Path) -> None:

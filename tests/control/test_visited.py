@@ -12,6 +12,7 @@ from djepa.control.loop import control
 from djepa.control.results import Episodes
 from djepa.control.visited import read_visited, visit
 from djepa.errors import DjepaError
+from djepa.evidence.evidence import clusters
 from djepa.rollout.engine import LocalEngine
 
 BOTH = ("lewm", "tdjepa")
@@ -34,6 +35,8 @@ def test_visited_states_become_starts(ran: Episodes, models: Path, tmp_path: Pat
     assert dict(whole.evidence.weights) == ran.planner["weights"]
     assert len(read_visited(folder, ran, range(1), BOTH).evidence) == decisions[0]
     whole.outcomes.check(whole.evidence)
+    of = clusters(whole.evidence.identities)  # the decisions of an episode are one start
+    assert of.bincount().tolist() == decisions.tolist()
     before = files(folder)
     visit(folder, ran, own, LocalEngine(1))
     assert files(folder) == before
@@ -45,7 +48,7 @@ def test_outcomes_are_those_of_the_visited_state(
     """Executed by hand: the second decision of the first episode."""
     own = planner("aligned", models)
     whole = read_visited(visit(tmp_path / "v", ran, own, LocalEngine(1)), ran, range(3), BOTH)
-    at = whole.evidence.identities.index(f"{ran.names[0]}-1")
+    at = whole.evidence.identities.index(f"{ran.names[0]}@1")
     world = SHORT.starts().make_world()
     episode: Episode = draw_episodes(SHORT, 0)[0]
     episode.execute(world, ran.arrays["controls"][0, :5])

@@ -188,3 +188,18 @@ def test_the_grid_stays_small_for_many_geometries() -> None:
     assert [finest(M) for M in (2, 3, 4)] == [100, 20, 20]
     for M in (5, 8, 30):
         assert len(simplex(M, finest(M))) <= 2000
+
+
+def test_quality_weighs_where_successes_only_count() -> None:
+    """Two starts are a little better by the first rank, one is much better by the second."""
+    first, second = [0.0, 1.0], [1.0, 0.0]
+    ranks = torch.tensor([first, second]).T.double().repeat(3, 1, 1)
+    ids = torch.tensor([[1, 2]]).repeat(3, 1)
+    quality = torch.tensor([[0.6, 0.5], [0.6, 0.5], [0.1, 1.0]], dtype=torch.float64)
+    won = quality == quality.amax(1, keepdim=True)
+    assert fit_fusion(ranks, ids, won).weights == (1.0, 0.0)  # two of three
+    graded = fit_fusion(ranks, ids, won, quality=quality)
+    assert graded.weights == (0.49, 0.51)  # 2.0 against 1.3; the widest gap of those
+    assert graded.successes == 2_000_000
+    as_won = fit_fusion(ranks, ids, won, quality=won.double())
+    assert as_won.weights == (1.0, 0.0)

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from djepa.align.fusion import fit_fusion
 from djepa.align.gates import (
     CAREFUL,
-    PARTS,
     POLICIES,
     Gate,
     Mode,
@@ -32,7 +31,7 @@ from djepa.align.gates import (
 from djepa.align.mixture import fit_logs
 from djepa.align.objectives import TASK_LOCAL, RelationalLoss
 from djepa.align.operator import OperatorConfig, RelationalOperator
-from djepa.align.outcomes import Outcomes
+from djepa.align.outcomes import Outcomes, millionths
 from djepa.align.risk import Guarantee, risk_controlled
 from djepa.artefacts.store import locate
 from djepa.errors import DjepaError, unknown_name
@@ -410,9 +409,10 @@ class Alignment:
             gate = calibrate_on_grid(gate, base, refined, ids, outcomes.success, spent)
         else:
             known, same = (base, refined, ids, good), clusters(outcomes.identities)
-            level = CAREFUL / max(1, len(self._snapshots))  # each checkpoint is one more try
+            # Each checkpoint is one more try, but for update 0: it is the base and cannot open.
+            level = CAREFUL / max(1, sum(of.update > 0 for of in self._snapshots))
             gate = calibrate(gate, *known, c.policy, cost, same=same, level=level)
         chosen = gate.choose(base, refined, ids)[:, None]
         paid = 0.0 if cost is None else float(cost.gather(1, chosen).mean())
-        parts = (PARTS * good).round() if graded else good
+        parts = millionths(good) if graded else good
         return gate, int(parts.gather(1, chosen).sum()), paid

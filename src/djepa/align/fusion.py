@@ -9,6 +9,7 @@ from math import comb
 import torch
 from torch import Tensor
 
+from djepa.align.outcomes import millionths
 from djepa.evidence.fusion import Fusion, fuse
 from djepa.evidence.ranks import best
 
@@ -21,8 +22,11 @@ def fit_fusion(
     success: Tensor,
     parts: int | None = None,
     observed: Tensor | None = None,
+    quality: Tensor | None = None,
 ) -> Fusion:
-    """The point of a simplex grid whose winners succeed most often.
+    """The point of a simplex grid whose winners succeed most often, or have the most `quality`.
+
+    Quality (N, K) in [0, 1] is counted in whole millionths; sums of integers are exact.
 
     Two geometries: 101 points. More: steps of 1 / `parts`, by default 20 or as many as leave a
     grid of at most 2,000 points. Ties go to the larger gap between the best failure and the best
@@ -32,7 +36,8 @@ def fit_fusion(
     M = ranks.shape[-1]
     grid = simplex(M, parts or finest(M))
     seen = torch.ones_like(success) if observed is None else observed
-    wins, gaps = _judge(ranks, ids, success, seen, grid)
+    worth = success.long() if quality is None else millionths(quality)
+    wins, gaps = _judge(ranks, ids, success, seen, worth, grid)
     fold = torch.arange(len(ids), device=ids.device) % 5
     folds, held_out = [], 0
     for k in range(5):
@@ -64,14 +69,14 @@ def simplex(M: int, parts: int) -> Tensor:
 
 
 def _judge(
-    ranks: Tensor, ids: Tensor, success: Tensor, seen: Tensor, grid: Tensor
+    ranks: Tensor, ids: Tensor, success: Tensor, seen: Tensor, worth: Tensor, grid: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """(W, N): does the winner succeed; gap from the best success to the best failure, or NaN."""
+    """(W, N): worth of the winner; gap from the best success to the best failure, or NaN."""
     never = torch.inf
     wins, gaps = [], []
     for weights in grid:
         score = fuse(ranks, _point(weights)).masked_fill(~seen, never)
-        wins.append(success.gather(1, best(score, ids)[:, None])[:, 0])
+        wins.append(worth.gather(1, best(score, ids)[:, None])[:, 0])
         good = score.masked_fill(~success, never).amin(1)
         bad = score.masked_fill(success, never).amin(1)
         gaps.append(torch.where(good.isfinite() & bad.isfinite(), bad - good, torch.nan))

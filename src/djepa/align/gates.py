@@ -13,6 +13,7 @@ import torch
 from scipy.stats import binomtest, ttest_1samp
 from torch import Tensor
 
+from djepa.align.outcomes import millionths
 from djepa.errors import DjepaError, unknown_name
 from djepa.evidence.ranks import best
 
@@ -21,7 +22,6 @@ Mode = Literal["base_minus_refined", "refined_gap"]
 Policy = Literal["permissive", "conservative", "careful", "graded"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 CAREFUL = 0.05  # level at which calibration starts must show a gain before a careful gate opens
-PARTS = 10**6  # of a quality: sums of integers are exact
 DIGITS = 15  # of a float64
 CELLS = 2**20  # of a table of thresholds and starts in memory
 GRID = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 1.0)
@@ -101,7 +101,7 @@ def calibrate(
     if observed is not None:
         base, refined, success = *among(observed, base, refined), success * observed
     gain, winners = gate.advantage(base, refined, ids), _winners(base, refined, ids)
-    shown = (PARTS * success.double()).round() if policy == "graded" else success
+    shown = millionths(success) if policy == "graded" else success
     before, after = shown.gather(1, winners).long().unbind(1)
     thresholds = _thresholds(gain, policy)
     opened, added = _opened(gain, after - before, thresholds)

@@ -110,11 +110,14 @@ class Mixture:
         return (self.dense,) if isinstance(self.dense, str) else self.dense or ()
 
     @classmethod
-    def fit(cls, names: tuple[str, ...], fit: Population, dense: Dense = None) -> "Mixture":
-        """The weights that solve most fitting starts."""
-        inputs = cls(names, (), dense).inputs(fit.evidence)
+    def fit(
+        cls, names: tuple[str, ...], fit: Population, dense: Dense = None, graded: bool = False
+    ) -> "Mixture":
+        """The weights that solve most fitting starts, or with `graded` have the most quality."""
+        inputs, of = cls(names, (), dense).inputs(fit.evidence), fit.outcomes
+        quality = of.quality if graded else None
         found = fit_fusion(
-            inputs, fit.evidence.ids, fit.outcomes.success, observed=fit.outcomes.observed
+            inputs, fit.evidence.ids, of.success, observed=of.observed, quality=quality
         )
         return cls(names, found.weights, dense)
 

@@ -14,6 +14,13 @@ from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, to_tensor
 
+MILLION = 10**6
+
+
+def millionths(quality: Tensor) -> Tensor:
+    """Quality in [0, 1] as whole numbers, whose sums are exact in any order."""
+    return (MILLION * quality.double()).round().long()
+
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:

@@ -79,6 +79,7 @@ class Recipe:
 
     mixtures: Mapping[str, tuple[tuple[str, ...], Dense]]  # geometries, whose consensus
     alignments: Mapping[str, AlignConfig]
+    graded: bool = False  # fusions maximise quality, as graded alignments do
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +128,8 @@ def fit_suite(
         if MIXED not in writer.files:
             say("fusions")
             found = {
-                name: asdict(Mixture.fit(of, fit, by)) for name, (of, by) in recipe.mixtures.items()
+                name: asdict(Mixture.fit(of, fit, by, recipe.graded))
+                for name, (of, by) in recipe.mixtures.items()
             }
             writer.write({MIXED: encode_json(folder / MIXED, found)})
         for name in recipe.alignments:

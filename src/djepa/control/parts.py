@@ -22,6 +22,7 @@ from djepa.artefacts.store import locate
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.logs import LogMixture
+from djepa.models.fast import Predicted
 from djepa.models.planner_pool import loaded, predictor
 from djepa.models.predict import encode_states
 from djepa.models.weights import geometry_name, load_geometry, shipped, weights_hash
@@ -113,6 +114,7 @@ class Sight:
 
     def __init__(self, parts: Parts, scene: Scene, now: list[Start]) -> None:
         self.parts = parts
+        self._kept: list[Predicted] = []  # of every population of `remembered`
         self._sees = {
             name: predictor(parts.model(name), scene, now, parts.device, parts.encoder(name, scene))
             for name in parts.weights
@@ -121,6 +123,12 @@ class Sight:
     def native(self, actions: Array) -> Array:
         """(N, K) native cost of the geometry that is searched under."""
         return np.asarray(self._sees[self.parts.searched](actions).cost.cpu().numpy())
+
+    def remembered(self, actions: Array) -> Array:
+        """The same; `evidence` takes what was predicted here instead of predicting it again."""
+        said = self._sees[self.parts.searched](actions)
+        self._kept.append(Predicted(said.cost, said.futures[:, :, -1:], said.goal))
+        return np.asarray(said.cost.cpu().numpy())
 
     def logs(self, weights: dict[str, float]) -> Callable[[Array], Array]:
         """(N, K) Σ w log c: a cost whose differences mean the same in every population."""
@@ -147,7 +155,10 @@ class Sight:
         """What the alignment reads; latents in float16, as banks store them."""
         known, costs, ends, goals = self.parts.known, {}, {}, {}
         for name in self.parts.aligned:
-            costs[name], futures, goal = self._sees[name](actions)
+            if name == self.parts.searched and self._kept:
+                costs[name], futures, goal = self._found(ids)
+            else:
+                costs[name], futures, goal = self._sees[name](actions)
             if name in known.config.latents:
                 ends[name], goals[name] = futures[:, :, -1].half(), goal.half()
         return Evidence.from_arrays(
@@ -157,6 +168,14 @@ class Sight:
             latents=ends,
             goals=goals,
         )
+
+    def _found(self, ids: Array) -> Predicted:
+        """What the search was told of candidates: sample k of population i has ID i · S + k."""
+        at = torch.from_numpy(ids).to(self.parts.device)
+        cost = torch.cat([of.cost for of in self._kept], 1).gather(1, at)
+        ends = torch.cat([of.futures for of in self._kept], 1)  # (N, i · S, 1, D)
+        chosen = ends.gather(1, at[..., None, None].expand(-1, -1, *ends.shape[2:]))
+        return Predicted(cost, chosen, self._kept[0].goal)
 
 
 def shipped_alignment(world: str, name: str) -> str:

@@ -135,8 +135,13 @@ class Planner:
             return found | dict.fromkeys(self.parts.aligned, searched)
         found[self.parts.searched] = searched
         if self.config.planner in ALIGNED:
-            found |= {name: found[name] + self.cem.keep for name in self.parts.aligned}
+            found |= dict.fromkeys(self._others, self.cem.keep)
         return found
+
+    @property
+    def _others(self) -> tuple[str, ...]:
+        """Geometries that roll out the final population; the searched one has done so already."""
+        return tuple(name for name in self.parts.aligned if name != self.parts.searched)
 
     def _iterations(self) -> int:
         """As many populations as the evaluations allow."""
@@ -144,7 +149,7 @@ class Planner:
         if c.planner in INSIDE:
             models = len(self.parts.aligned)
         elif c.planner in ALIGNED:
-            left -= len(self.parts.aligned) * (c.samples - 1)
+            left -= len(self._others) * (c.samples - 1)
         if left < models * c.samples:
             raise DjepaError(
                 f"{c.evaluations} evaluations are too few for {c.planner} with populations of "
@@ -227,7 +232,7 @@ class Planner:
     def _pools(
         self, horizon: int, sight: Sight, seeds: list[int], plans: list[Array | None]
     ) -> list[tuple[Array, dict[str, Array]]]:
-        runs = self._search(horizon, seeds, plans, sight.native)
+        runs = self._search(horizon, seeds, plans, sight.remembered)
         pools = [run.pool() for run in runs]
         e = sight.evidence(np.stack([p.actions for p in pools]), np.stack([p.ids for p in pools]))
         of = {"ids": e.ids} | {COST + n: e.cost(n) for n in e.names}
@@ -256,7 +261,7 @@ class Planner:
             case "aligned-cem":
                 return self._cheapest(search(sight.scores, relative=True))
             case "aligned":
-                return _chosen(sight, search(sight.native), c.record)
+                return _chosen(sight, search(sight.remembered), c.record)
         return self._cheapest(search(sight.native))
 
     def _cheapest(self, runs: list[Run]) -> list[Decision]:

@@ -131,7 +131,7 @@ def read_visited(path: Path, episodes: Episodes, part: range, names: Sequence[st
     arrays = {name: of[at] for name, of in arrays.items()}
     numbers = zip(arrays["episode"].tolist(), arrays["turn"].tolist(), strict=True)
     evidence = Evidence.from_arrays(
-        start_ids=[f"{episodes.names[n]}-{turn}" for n, turn in numbers],
+        start_ids=[f"{episodes.names[n]}@{turn}" for n, turn in numbers],  # one start, often
         candidate_ids=arrays["ids"],
         costs={n: arrays[COST + n] for n in names},
         latents={n: arrays[ENDS + n] for n in names if ENDS + n in arrays},

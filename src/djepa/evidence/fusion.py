@@ -19,7 +19,10 @@ ROUNDING = 1e-6  # also of weights that were kept in single precision
 
 @dataclass(frozen=True)
 class Fusion:
-    """Weights, how many fitting starts they solve, and how folds of them agree."""
+    """Weights, how many fitting starts they solve, and how folds of them agree.
+
+    Where outcomes are graded, millionths of quality take the place of successes.
+    """
 
     weights: tuple[float, ...]
     successes: int

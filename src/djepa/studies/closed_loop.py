@@ -33,7 +33,8 @@ from djepa.studies.study import Study
 
 SEARCHED = "tdjepa"  # the model under whose cost alignment, iCEM and MPPI search
 GROUP = "planner"
-GOALS = {"goal-25": 25, "goal-50": 50}
+FAR = 50  # controls; these episodes take four times as long as those of the other goal
+GOALS = {"goal-25": 25, "goal-50": FAR}
 OURS, SAME, SECOND = "aligned", f"cem {SEARCHED}", "aligned-2"
 VISITS = 256  # episodes of the second round, of which the last quarter calibrates
 SEARCH: Mapping[str, dict[str, Any]] = {  # preset -> how a decision is found
@@ -72,14 +73,15 @@ def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
             seed=place.seed,
             block=16 if place.device == "cpu" else 64,
         )
-        search = CEM(64, 4, 8, 63)  # as deep as aligned choice can search
+        search = CEM(64, 5, 8, 63)  # as deep as aligned choice can search
         make = lambda device: CEMProposer(SEARCHED, search, device=device)  # noqa: E731
         return [Case(GROUP, bank, group=GROUP, part=part, proposer=make)]
     if role != "confirmation":
         return []
     found = []
     for name, goal in GOALS.items():
-        starts = _episodes(goal, sizes.confirmation, place).starts()
+        many = sizes.searched if goal == FAR and sizes.searched else sizes.confirmation
+        starts = _episodes(goal, many, place).starts()
         found += [
             Case(name if rule == MODERATE else f"{name}-{rule}", starts, group=GROUP, rule=rule)
             for rule in (MODERATE, STRICT)
@@ -175,7 +177,7 @@ CONTROL = Design(
     weights=FOUR,
     sizes={
         "quick": Sizes(0, 0, 16, shipped=True),
-        "medium": Sizes(0, 0, 512, shipped=True),
+        "medium": Sizes(0, 0, 512, searched=256, shipped=True),
         "paper": Sizes(448, 64, 512),
         "large": Sizes(448, 64, 1024),
     },

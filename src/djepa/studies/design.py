@@ -64,7 +64,7 @@ class Sizes:
     fit: int
     calibration: int
     confirmation: int
-    searched: int = 0  # confirmation starts of planner pools, each of which costs a search
+    searched: int = 0  # confirmation starts of planner pools, and episodes with far goals: costly
     audit: int = 0
     plastic: tuple[int, int] = (0, 0)  # fitting and calibration starts of adapted predictors
     curve: tuple[int, ...] = ()  # fitting starts of a learning curve

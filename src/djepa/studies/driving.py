@@ -149,6 +149,7 @@ DRIVING = Design(
             PLAIN: careful(STRAIGHT, (NAME,), GRADED),
             OURS: described(ALL, (NAME,), (RULES,)),
         },
+        graded=True,
     ),
     natives={"native score": NAME, **{f"forecast, {name}": name for name in EVERY[1:]}},
     density=(NAME,),
