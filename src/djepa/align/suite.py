@@ -34,7 +34,7 @@ from djepa.align.presets import FOUR, PAIR, SUITE
 from djepa.align.registry import slug
 from djepa.align.store import ALIGNMENT, WEIGHTS, check_bound, load_alignment, save_alignment
 from djepa.artefacts.folder import Folder
-from djepa.artefacts.records import MANIFEST, Kind, encode_json, read_bytes, sha256
+from djepa.artefacts.records import MANIFEST, Kind, decode, encode_json, read_bytes, sha256
 from djepa.artefacts.write import Writer
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, same_weights
@@ -132,6 +132,11 @@ def fit_suite(
                 for name, (of, by) in recipe.mixtures.items()
             }
             writer.write({MIXED: encode_json(folder / MIXED, found)})
+        else:  # before anything is fitted beside them
+            data = read_bytes(folder / MIXED)
+            _check_mixtures(
+                folder / MIXED, decode(folder / MIXED, data, dict[str, Mixture]), recipe
+            )
         for name in recipe.alignments:
             _enter(writer, name)
 
@@ -197,20 +202,20 @@ def load_suite(folder: Path, recipe: Recipe | None = None) -> Suite:
 
 
 def _mixtures(stored: Folder, recipe: Recipe) -> dict[str, Mixture]:
-    """All fusions of the recipe and no others, each with its weights."""
+    """Those fusions of the recipe that are there, each with its weights.
+
+    A recipe may have become longer: like an alignment, a fusion may be absent.
+    """
     mixtures: dict[str, Mixture] = stored.record(MIXED)
-    fitted = {name: (of.names, of.dense) for name, of in mixtures.items() if of.weights}
-    odd = sorted(
-        name
-        for name in {*mixtures, *recipe.mixtures}
-        if name not in fitted or fitted[name] != recipe.mixtures.get(name)
-    )
-    if odd:
-        raise DjepaError(
-            f"{stored.path / MIXED} has another '{odd[0]}' than the recipe, or none. "
-            f"{SUITE_KIND.again}"
-        )
+    _check_mixtures(stored.path / MIXED, mixtures, recipe)
     return mixtures
+
+
+def _check_mixtures(path: Path, mixtures: Mapping[str, Mixture], recipe: Recipe) -> None:
+    """Refuse fusions that the recipe has not, or of other inputs."""
+    for name, of in mixtures.items():
+        if not of.weights or recipe.mixtures.get(name) != (of.names, of.dense):
+            raise DjepaError(f"{path} has another '{name}' than the recipe. {SUITE_KIND.again}")
 
 
 def _bind(

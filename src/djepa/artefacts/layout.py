@@ -34,12 +34,18 @@ def check_layout(
         array, words = arrays[name], axes.split()
         fits = array.dtype.name in types.split() and array.ndim == len(words)
         if not fits or not all(map(_fits, words, array.shape, [known] * len(words))):
-            wanted = " ".join(f"{word}={known[word]}" if word in known else word for word in words)
+            wanted = " ".join(_said(word, known) for word in words)
             raise DjepaError(
                 f"{path}: '{name}' is {array.dtype} {array.shape}; {types} ({wanted}) is needed. "
                 f"{again}".rstrip()
             )
     return known
+
+
+def _said(word: str, known: Mapping[str, int]) -> str:
+    """An axis as a message names it."""
+    length = known.get(word)
+    return word if length is None else f"{word} above 0" if length < 0 else f"{word}={length}"
 
 
 def _fits(word: str, length: int, known: dict[str, int]) -> bool:

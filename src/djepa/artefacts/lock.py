@@ -6,7 +6,7 @@ The lock goes with its process, however that ends. Stores have no locks.
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -79,6 +79,7 @@ def _lock(path: Path) -> IO[str]:
                 f"Another process is writing into {path.parent}. "
                 "Wait for it, or choose another --out."
             ) from None
-        if path.exists() and os.fstat(file.fileno()).st_ino == path.stat().st_ino:
-            return file
+        with suppress(FileNotFoundError):
+            if os.fstat(file.fileno()).st_ino == path.stat().st_ino:
+                return file
         file.close()  # its holder removed it in between: try again

@@ -136,7 +136,9 @@ class TrafficBank:
         if kind == "decision":
             logs, most = self.config.members(number), (0, self.config.per_log)
             ends = np.array([[logs.start, logs.stop], most]).T
-            if (arrays["place"] < ends[0]).any() or (arrays["place"] >= ends[1]).any():
+            places = [tuple(place) for place in arrays["place"].tolist()]
+            twice = places != sorted(set(places))
+            if twice or (arrays["place"] < ends[0]).any() or (arrays["place"] >= ends[1]).any():
                 raise DjepaError(f"{path} does not hold scenes of its logs. {TRAFFIC.again}")
         return arrays
 

@@ -154,8 +154,12 @@ class Bank:
 
     def _shard(self, kind: str, block: int) -> Arrays:
         name = shard_name(kind, block)
-        sizes = {"N": len(self.config.members(block)), "K": self.candidates}
-        return decode(self.path / name, kind, self.files[name], sizes)
+        members = self.config.members(block)
+        sizes = {"N": len(members), "K": self.candidates}
+        arrays = decode(self.path / name, kind, self.files[name], sizes)
+        if kind == "decision" and arrays["start_ids"].tolist() != list(members):
+            raise DjepaError(f"{self.path / name} holds other starts than its block. {BANK.again}")
+        return arrays
 
     def _check_counts(self, record: BankRecord) -> None:
         """What the manifest says of its blocks follows from the configuration, and adds up."""

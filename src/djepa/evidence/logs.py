@@ -29,6 +29,8 @@ TEMPERATURE = 0.05
 class LogMixture:
     """Weights of the inputs, and what folds of the fitting starts say of them."""
 
+    may_lack = ("ranked",)  # newer than the first suites
+
     names: tuple[str, ...]  # geometries whose costs are inputs
     density: tuple[str, ...]  # geometries whose consensus distances are
     weights: tuple[float, ...]  # of all of them

@@ -190,7 +190,8 @@ def load_temporal(folder: Path) -> TemporalAlignment:
         raise DjepaError(f"{folder} holds an alignment without transport.")
     said, tensors = typed(stored.path / "card.json", own, TransportRecord), stored.tensors(HEAD)
     config = TemporalConfig(relational.config, **asdict(said.config))
-    if len(tensors.get("up.bias", ())) != config.hidden:  # before it takes memory
+    bias = tensors.get("up.bias")
+    if bias is None or bias.shape != (config.hidden,):  # before it takes memory
         raise DjepaError(f"{stored.path / HEAD} has not the {config.hidden} units of its card.")
     head = TemporalTransport(config.hidden, config.radius)
     fill(head, tensors, stored.path / HEAD, exact=True)

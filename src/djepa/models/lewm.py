@@ -22,6 +22,8 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 class LeWMConfig:
     """Sizes. The defaults are the published ones: about 18 M parameters."""
 
+    may_lack = ("stride",)  # newer than the first weights
+
     image: int = 224
     patch: int = 14
     width: int = 192

@@ -26,6 +26,8 @@ PROPRIO = 4  # what is felt: on push the pusher's x, y and their velocities
 class PatchConfig:
     """Sizes of the frozen encoder and of the predictor. The defaults are the ones that ship."""
 
+    may_lack = ("stride",)  # newer than the first weights
+
     image: int = 112
     patch: int = 14
     width: int = 96

@@ -26,6 +26,8 @@ class PlanningCost:
     change no order: they are counted and not added.
     """
 
+    may_lack = ("context",)  # newer than the first weights
+
     blend: float = 1.0
     terminal: float = 1.0
     context: int = 0  # context frames that the mean counts

@@ -346,9 +346,11 @@ def _format(folder: Path) -> str:
 
 
 def _by_name(where: str | Path) -> Path | None:
-    """The first folder of that name that is finished."""
+    """The first finished folder of that name that holds weights, else the first finished one."""
     folders = (locate(where), *(place / str(where) for place in places()))
-    return next((folder for folder in folders if (folder / MANIFEST).exists()), None)
+    found = [folder for folder in folders if (folder / MANIFEST).exists()]
+    known = (GEOMETRY.format, *NATIVE)
+    return next((folder for folder in found if _format(folder) in known), next(iter(found), None))
 
 
 def find_weights(where: str | Path) -> Path:
