@@ -135,4 +135,4 @@ def scale_soaked() -> str:
     """How long the soak ran."""
     runs = scale_results()["soak"]["runs"]
     minutes = sum(run["minutes"] for run in runs)
-    return f"{len(runs)} runs of {minutes:.0f} minutes together on two cores that had other work:"
+    return f"{len(runs)} runs, {minutes:.0f} minutes together:"
