@@ -16,10 +16,10 @@ Legend: N starts, K candidates.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import combinations
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.stats import ks_2samp
@@ -27,7 +27,7 @@ from torch import Tensor
 
 from djepa.align.fit import Alignment
 from djepa.errors import DjepaError
-from djepa.evidence.evidence import Evidence, clusters
+from djepa.evidence.evidence import Evidence, start_of
 
 LEVEL = 0.01  # one false alarm in a hundred checks
 LEAST = 8  # starts; on fewer nothing can be noticed at this level
@@ -81,7 +81,11 @@ def _starts(features: Features) -> int:
 
 
 def _features(alignment: Alignment, given: Some) -> tuple[Features, set[int]]:
-    """One number of every start for each feature, looks of one start averaged; and K."""
+    """One number of every start for each feature, and K.
+
+    Of several rows of a start one is drawn, by a hash of its name. Their mean would not do: means
+    of six rows and of three are distributed otherwise, even where the rows are not.
+    """
     rows, sizes, identities = list[dict[str, Tensor]](), set[int](), list[str]()
     for part in (given,) if isinstance(given, Evidence) else given:
         rows.append(_of_rows(alignment, part))
@@ -89,12 +93,17 @@ def _features(alignment: Alignment, given: Some) -> tuple[Features, set[int]]:
         identities += part.identities
     if not rows:
         raise DjepaError("There is no evidence to compare.")
-    same = clusters(identities)
-    counts, found = torch.bincount(same), dict[str, npt.NDArray[Any]]()
-    for name in rows[0]:
-        whole = torch.cat([of[name] for of in rows])
-        found[name] = np.asarray(torch.bincount(same, weights=whole) / counts)
-    return found, sizes
+    drawn = _one_each(identities)
+    return {name: torch.cat([of[name] for of in rows]).numpy()[drawn] for name in rows[0]}, sizes
+
+
+def _one_each(identities: list[str]) -> list[int]:
+    """Positions, one for every start."""
+    rows: dict[str, tuple[bytes, int]] = {}
+    for row, name in enumerate(identities):
+        start, drawn = start_of(name), (sha256(name.encode()).digest(), row)
+        rows[start] = min(rows.get(start, drawn), drawn)
+    return [row for _, row in rows.values()]
 
 
 def _of_rows(alignment: Alignment, e: Evidence) -> dict[str, Tensor]:
