@@ -137,6 +137,23 @@ def closed(run: str, case: str, ours: str, base: str) -> str:
     return f"{100 * gap.share:.0f} % ({low:.0f} to {high:.0f})"
 
 
+def collided(run: str, case: str, method: str) -> str:
+    """Scenes of a driving study in which the choice collides at fault."""
+    parts = stored(run).measured("parts")[case]
+    return f"{parts['methods'][label(method)]['collisions']}"
+
+
+def opened_in(run: str, case: str, method: str) -> str:
+    """Starts of a case on which the gate was open."""
+    rows = [row for row in stored(run).rows[case] if row.method == method]
+    return f"{sum(bool(row.opened) for row in rows):,} of {len(rows):,}"
+
+
+def shifted(run: str, case: str) -> str:
+    """How likely evidence that is drawn alike differs as much from that of the calibration."""
+    return f"{stored(run).measured('shift')[case]['p']:.1g}"
+
+
 def learning(run: str) -> str:
     """Success by number of fitting starts."""
     measured = stored(run).measured("learning")

@@ -29,6 +29,7 @@ from djepa.studies.driving_inputs import EVERY, RISKS, RULES, traffic_evidence
 from djepa.studies.measures.driving import PARTS_OF_PDMS, SCENES
 from djepa.studies.measures.driving_inspector import inspector
 from djepa.studies.measures.driving_views import views
+from djepa.studies.measures.shift import SHIFT
 from djepa.studies.stages import Say
 from djepa.studies.study import Study
 from djepa.worlds.traffic.forecast import FORECASTS
@@ -172,6 +173,7 @@ DRIVING = Design(
     measures=(
         PARTS_OF_PDMS,
         SCENES,
+        SHIFT,
         views(),
         inspector(("native score", "anchor-relative with risk", "mixture", OURS), (4, 2, 4)),
     ),
