@@ -7,6 +7,7 @@ import numpy as np
 from djepa.audit.choices import BEST, DENSEST, FIRST, RANDOM, Choices, Share
 from djepa.audit.result import Audit, Correlation, Gap, Selective
 from djepa.evaluate.intervals import markdown_table
+from djepa.evaluate.paired import with_ends
 
 
 def audit_markdown(audits: Sequence[Audit]) -> str:
@@ -81,8 +82,7 @@ def _closed(choices: Choices, other: str) -> dict[str, str]:
 
 
 def _points(share: Share) -> str:
-    low, high = 100 * share.low, 100 * share.high
-    return f"{100 * share.value:+.1f} points ({low:+.1f} to {high:+.1f})"
+    return with_ends(share.value, share.low, share.high, " points")
 
 
 def _gap(gap: Gap) -> dict[str, str]:

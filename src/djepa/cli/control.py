@@ -119,6 +119,7 @@ class Control:
 
     def _say(self, found: "Episodes", others: "list[Episodes]") -> None:
         from djepa.control.episodes import MODERATE, STRICT
+        from djepa.evaluate.paired import with_ends
 
         c, of = found.config, found.summary()
         kind = "the frozen ones" if found.frozen else "not a frozen list"
@@ -136,10 +137,10 @@ class Control:
         for other in others:
             for rule in (MODERATE, STRICT):
                 p = found.against(other, rule)
-                low, high = (100 * end for end in p.difference_interval)
+                gain = with_ends(p.difference, *p.difference_interval, " points")
                 console.print(
-                    f"{rule}, against {other.folder.path}: {100 * p.difference:+.1f} points "
-                    f"({low:+.1f} to {high:+.1f}), {p.gains} gained, {p.losses} lost, p = {p.p:.2g}"
+                    f"{rule}, against {other.folder.path}: {gain}, {p.gains} gained, "
+                    f"{p.losses} lost, p = {p.p:.2g}"
                 )
         counts = ", ".join(f"{name} {n:.0f}" for name, n in of["evaluations"].items()) or "none"
         console.print(f"model evaluations an episode, mean: {counts}; budget {c.budget} controls")

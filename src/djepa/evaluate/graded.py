@@ -95,8 +95,8 @@ class Way:
     interval: tuple[float, float]
 
     def __str__(self) -> str:
-        low, high = (100 * end for end in self.interval)
-        return f"{100 * self.share:.0f} % ({low:.0f} to {high:.0f})"
+        share, low, high = (round(100 * x) for x in (self.share, *self.interval))
+        return f"{share} % ({low} to {high})"
 
 
 def way_made(ours: Floats, base: Floats, best: Floats, clusters: npt.ArrayLike) -> Way:

@@ -31,9 +31,20 @@ class Paired:
     losses: int  # starts that only theirs solves
     p: float  # two-sided and exact: McNemar's test, or `sign_flip` of clusters
 
+    @property
+    def points(self) -> str:
+        """The difference in points of 100, and its interval: `+3.1 (+1.0 to +5.2)`."""
+        return with_ends(self.difference, *self.difference_interval)
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
+
+
+def with_ends(share: float, low: float, high: float, unit: str = "") -> str:
+    """A difference of shares in points of 100, such as `+3.1 (+1.0 to +5.2)`; never -0.0."""
+    mean, *ends = (f"{round(100 * x, 1) + 0.0:+.1f}" for x in (share, low, high))
+    return f"{mean}{unit} ({ends[0]} to {ends[1]})"
 
 
 def paired(ours: Bools, theirs: Bools, clusters: npt.ArrayLike | None = None) -> Paired:

@@ -21,7 +21,7 @@ import numpy as np
 from djepa.align.registry import label
 from djepa.errors import DjepaError
 from djepa.evaluate.graded import paired_quality, qualities
-from djepa.evaluate.paired import Paired, paired
+from djepa.evaluate.paired import Paired, paired, with_ends
 from djepa.evaluate.rows import Row, successes
 
 LEVEL = 0.05
@@ -72,10 +72,9 @@ class Verdict:
     @property
     def points(self) -> str:
         """Such as `+3.1 points (+1.0 to +5.2), adjusted p = 0.004`."""
-        low, high = (round(100 * end, 1) + 0.0 for end in self.pair.difference_interval)  # no -0.0
-        ends = f"({low:+.1f} to {high:+.1f})"
         p = f"= {self.adjusted:.2g}" if self.adjusted >= 1e-4 else "< 0.0001"
-        return f"{100 * self.pair.difference:+.1f} points {ends}, adjusted p {p}"
+        gain = with_ends(self.pair.difference, *self.pair.difference_interval, " points")
+        return f"{gain}, adjusted p {p}"
 
     @property
     def phrase(self) -> str:

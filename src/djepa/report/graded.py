@@ -7,7 +7,7 @@ import numpy as np
 
 from djepa.align.registry import label
 from djepa.evaluate.graded import Way, log_of, mean_interval, qualities, way_made
-from djepa.evaluate.paired import RESAMPLES
+from djepa.evaluate.paired import RESAMPLES, with_ends
 from djepa.evaluate.rows import Row
 from djepa.report.page import Headline
 from djepa.report.results import ORACLE, Rows, Views, pair_of
@@ -50,8 +50,7 @@ def quality_headline(rows: Rows, ours: str, base: str, unit: str, name: str) -> 
     p = pair_of(rows, ours, base, graded=True)
     assert p is not None  # every study runs both
     low, high = (100 * end for end in p.ours_interval)
-    ends = "{:+.1f} to {:+.1f}".format(*(100 * end for end in p.difference_interval))
-    gain = f"{100 * p.difference:+.1f} points ({ends}) over {label(base)}"
+    gain = f"{with_ends(p.difference, *p.difference_interval, ' points')} over {label(base)}"
     value, counted = f"{name} {100 * p.ours:.1f}", f"{low:.1f} to {high:.1f}, {p.starts} scenes"
     return Headline(f"{label(ours)}, {unit}", value, counted, gain)
 

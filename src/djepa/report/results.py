@@ -225,9 +225,9 @@ def _share(hits: Sequence[npt.NDArray[np.bool_]]) -> str:
 
 
 def _difference(p: Paired) -> Iterator[str]:
-    low, high = (100 * end for end in p.difference_interval)
-    yield f"{100 * p.difference:+.1f}"
-    yield f"{low:+.1f} to {high:+.1f}"
+    difference, _, ends = p.points.partition(" (")
+    yield difference
+    yield ends.removesuffix(")")
 
 
 def _pooled(seen: Views) -> bool:

@@ -81,8 +81,7 @@ def across_studies(found: Mapping[str, Results]) -> Table:
             for other in d.primary[1:]:
                 p = pair_of(some, d.ours, other, d.clustered)
                 assert p is not None  # every study runs both
-                low, high = (100 * end for end in p.difference_interval)
-                cells.append(f"{100 * p.difference:+.1f} ({low:+.1f} to {high:+.1f})")
+                cells.append(p.points)
             lines.append((name, unit, str(len(hits["oracle"])), *cells))
     mixed = ("fusion", "fusion + pool density")
     methods = ("best geometry", *mixed, label("relational"), label("D-JEPA"), label("oracle"))

@@ -10,6 +10,7 @@ import numpy as np
 
 from djepa.align.registry import METHODS, label, slug
 from djepa.evaluate.intervals import rate_of
+from djepa.evaluate.paired import with_ends
 from djepa.evaluate.rows import successes
 from djepa.files import to_json, write_atomically
 from djepa.report.cases import case_bars
@@ -152,8 +153,8 @@ def _headlines(results: Results) -> Iterator[Headline]:
         counted = f"{ends if len(some) == 1 else ''}{rate.of} starts"
         p, note = pair_of(some, d.ours, d.control, d.clustered), ""
         if p is not None:
-            ends = "{:+.1f} to {:+.1f}".format(*(100 * end for end in p.difference_interval))
-            note = f"{100 * p.difference:+.1f} points ({ends}) over {label(d.control)}"
+            gain = with_ends(p.difference, *p.difference_interval, " points")
+            note = f"{gain} over {label(d.control)}"
         yield Headline(f"{label(d.ours)}, {unit}", f"{100 * rate.share:.1f} %", counted, note)
 
 

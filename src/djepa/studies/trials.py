@@ -80,8 +80,6 @@ class Trial:
             rate = f"{100 * p.ours:.1f} ({low:.1f}-{high:.1f})"
             cells = [f"{int(self.successes(method).sum())} of {p.starts}", rate]
             if method != against:
-                low, high = (100 * end for end in p.difference_interval)
-                cells += [f"{100 * p.difference:+.1f} ({low:+.1f} to {high:+.1f})"]
-                cells += [f"{p.gains}, {p.losses}", f"{p.p:.2g}"]
+                cells += [p.points, f"{p.gains}, {p.losses}", f"{p.p:.2g}"]
             lines.append(f"| {method} | {' | '.join([*cells, *[''] * (5 - len(cells))])} |")
         return "\n".join(lines)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from djepa.align.registry import label, ordered
 from djepa.bank.driving import TrafficBank
 from djepa.evaluate.graded import log_of, mean_interval, qualities
+from djepa.evaluate.paired import with_ends
 from djepa.report.tables import Table
 from djepa.studies.design import Case, Measure
 from djepa.studies.results import Results
@@ -73,8 +74,7 @@ def _tables(results: Results) -> Iterator[Table]:
             one = of["methods"][method]
             cells = [f"{100 * one['mean'][part]:.1f}" for part in SHOWN]
             counts = (str(one[name]) for name in ("collisions", "avoided", "harmed", "harmed logs"))
-            mean, low, high = one["more"]
-            more = f"{mean:+.1f} ({low:+.1f} to {high:+.1f})" if method != NATIVE else ""
+            more = with_ends(*(x / 100 for x in one["more"])) if method != NATIVE else ""
             lines.append((label(method), *cells, *counts, more))
         note = (
             f"{of['scenes']} scenes of {of['logs']} logs. NC, DAC, TTC, EP and C are means in "

@@ -6,7 +6,8 @@ Where it does not, what was calibrated there says nothing here: neither gate nor
 from collections.abc import Iterator
 from typing import Any
 
-from djepa.align.shift import LEVEL, compare_evidence
+from djepa.align.shift import LEAST, LEVEL, compare_evidence
+from djepa.evidence.evidence import start_of
 from djepa.report.tables import Table
 from djepa.studies.design import Case, Measure
 from djepa.studies.results import Results
@@ -24,6 +25,8 @@ def _run(study: Study, case: Case, say: Say) -> dict[str, Any]:
     ours = study.suite(case.group).alignments[study.design.ours]
     _, calibration = study.parts(case.group)
     new = study.population("confirmation", case).evidence
+    if len(set(map(start_of, new.identities))) < LEAST:
+        return {}
     found = compare_evidence(ours, calibration.evidence, new)
     return {"p": found.p, "feature": found.feature, "starts": list(found.starts)}
 
@@ -38,6 +41,7 @@ def _tables(results: Results) -> Iterator[Table]:
             of["feature"],
         )
         for case, of in results.measured("shift").items()
+        if of
     ]
     if lines:
         names = ("case", "starts or logs", "p, corrected", "difference", "most in")
