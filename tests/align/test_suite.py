@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,16 @@ from djepa.align.outcomes import Outcomes
 from djepa.align.presets import FOUR, PAIR
 from djepa.align.registry import slug
 from djepa.align.store import alignment_hash
-from djepa.align.suite import MIXTURES, SUITE_KIND, Suite, fit_suite, load_suite, unseen
+from djepa.align.suite import (
+    MIXED,
+    MIXTURES,
+    SUITE_KIND,
+    Recipe,
+    Suite,
+    fit_suite,
+    load_suite,
+    unseen,
+)
 from djepa.artefacts.records import sha256
 from djepa.artefacts.write import Writer
 from djepa.errors import DjepaError
@@ -179,6 +189,82 @@ def test_mixtures_cannot_be_edited(copy: Path) -> None:
     path.write_text(path.read_text().replace("0.", "1.", 1))
     with pytest.raises(DjepaError, match=r"mixtures\.json is damaged"):
         load_suite(copy)
+
+
+# --------------------------------------------------------------------------- longer recipes
+
+SHORT = Recipe({"fusion, two": (PAIR, None)}, {"pointwise": TINY["pointwise"]})
+
+
+def half_made(folder: Path, parts: Parts, recipe: Recipe = SHORT) -> None:
+    """Stopped after the fusions."""
+
+    def stops(line: str) -> None:
+        if line == "pointwise":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit_suite(folder, *parts, CARD, stops, recipe)
+
+
+def test_a_finished_suite_may_have_fewer_methods(parts: Parts, tmp_path: Path) -> None:
+    """More alignments are fitted beside; the file of fusions has one hash, and stays."""
+    fit_suite(tmp_path, *parts, CARD, recipe=SHORT)
+    suite, fusions = load_suite(tmp_path), (tmp_path / MIXED).read_bytes()
+    assert [*suite.choosers(FOUR)] == ["fusion, two", "pointwise"]
+    begun: list[str] = []
+    longer = fit_suite(tmp_path, *parts, CARD, begun.append)
+    assert begun == [
+        f"all but 'consensus + fusion, two', 'both': {tmp_path} was finished without",
+        "relational",
+        "log mixture",
+        "composition",
+    ]
+    assert (tmp_path / MIXED).read_bytes() == fusions
+    assert (longer.mixtures, {*longer.alignments}) == (suite.mixtures, {*TINY})
+    assert {n: longer.hashes[n] for n in suite.hashes} == suite.hashes
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_half_made_suite_gets_the_fusions_it_lacks(
+    stopped: bool, parts: Parts, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those alone; all of them, if it was stopped before they were written; and goes on."""
+    half_made(tmp_path, parts)
+    if stopped:
+        with Writer(tmp_path, SUITE_KIND, alone=False).opened() as writer:
+            writer.withdraw(MIXED)
+    begun, fitted, fit = list[str](), list[object](), Mixture.fit
+
+    def counted(names: tuple[str, ...], of: Population, by: Any, graded: bool) -> Mixture:
+        fitted.append((names, by))
+        return fit(names, of, by, graded)
+
+    monkeypatch.setattr(Mixture, "fit", counted)
+    half_made(tmp_path, parts, Recipe(module.MIXTURES, TINY))
+    fit_suite(tmp_path, *parts, CARD, begun.append)
+    assert begun == [*TINY, "composition"]
+    assert fitted == [(PAIR, None)] * stopped + [(PAIR, "tdjepa"), (PAIR, PAIR)]
+    assert files(tmp_path) == files(whole)
+
+
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize("of", [(FOUR, None), (PAIR, "lewm"), None])
+def test_other_fusions_are_refused_before_anything_is_fitted(
+    of: Any, finished: bool, parts: Parts, tmp_path: Path
+) -> None:
+    """Of other inputs, or not in the recipe at all."""
+    if finished:
+        fit_suite(tmp_path, *parts, CARD, recipe=SHORT)
+    else:
+        half_made(tmp_path, parts)
+    before, begun = files(tmp_path), list[str]()
+    longer = {**module.MIXTURES, "fusion, two": of}
+    recipe = Recipe({name: one for name, one in longer.items() if one}, TINY)
+    with pytest.raises(DjepaError, match=rf"{tmp_path / MIXED} has another 'fusion, two'"):
+        fit_suite(tmp_path, *parts, CARD, begun.append, recipe)
+    assert not begun
+    assert files(tmp_path) == before
 
 
 # ------------------------------------------------------------------------ what it is bound to

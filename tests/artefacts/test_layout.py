@@ -1,13 +1,15 @@
 """What arrays a file must hold, and which blocks a bank."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from artefact import Artefact
+from artefact import Artefact, rehashed
 
+from djepa.artefacts.folder import encode, load_arrays
 from djepa.artefacts.layout import check_layout
 from djepa.bank.driving import TrafficBank
 from djepa.errors import DjepaError
@@ -35,7 +37,7 @@ def test_letters_get_their_lengths() -> None:
         ({"a": np.zeros((2, 4), np.int64)}, {}, r"x: 'a' is int64 \(2, 4\); int64 \(N=2 3\)"),
         ({"a": np.zeros(2, np.int64)}, {}, "'a' is int64"),
         ({"b": np.zeros((3, 5), np.float32)}, {}, "'b' is float32"),
-        ({"b": np.zeros((2, 0), np.float32)}, {}, "'b' is float32"),
+        ({"b": np.zeros((2, 0), np.float32)}, {}, r"\(N=2 K above 0\) is needed"),
         ({"b": np.zeros((2, 5))}, {}, "'b' is float64"),
         ({"d": np.zeros(2)}, {}, "foreign arrays: d. Again."),
         ({}, {"N": 3}, r"\(N=3 3\) is needed. Again."),
@@ -67,6 +69,21 @@ def test_a_block_without_files_has_no_scenes(
     monkeypatch.setattr("djepa.bank.driving.scenes_in", lambda config, log: ())
     assert len(TrafficBank(path)) == 3
     top.write_bytes(before)
+
+
+@pytest.mark.parametrize("rows", [[0, 0], [1, 1], [1, 0]])
+def test_no_scene_of_a_block_is_there_twice_or_out_of_order(
+    rows: list[int], artefacts: dict[str, Artefact], tmp_path: Path
+) -> None:
+    path = Path(shutil.copytree(artefacts["driving bank"].path, tmp_path / "copy"))
+    name, top = "decision/block-000000.safetensors", path / "manifest.json"
+    arrays = load_arrays(path / name, (path / name).read_bytes())
+    assert arrays["place"].tolist() == [[0, 0], [1, 0]]
+    data = encode({**arrays, "place": arrays["place"][rows]})
+    (path / name).write_bytes(data)
+    top.write_bytes(rehashed(top, name, data))
+    with pytest.raises(DjepaError, match=f"{path / name} does not hold scenes of its logs"):
+        _ = TrafficBank(path).known
 
 
 def test_gates_of_other_tasks_and_candidates_are_named(artefacts: dict[str, Artefact]) -> None:

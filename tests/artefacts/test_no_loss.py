@@ -1,6 +1,7 @@
 """Nothing of somebody else's is lost, whichever command is pointed at its folder, or twice."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import torch
 from safetensors.torch import save_file
 
 from djepa.align.suite import SUITE_KIND
+from djepa.artefacts.folder import Folder
 from djepa.artefacts.lock import held, locked
 from djepa.artefacts.store import Remote, locate
 from djepa.artefacts.write import Writer, save
@@ -128,6 +130,49 @@ def test_a_lock_goes_with_its_process(tmp_path: Path) -> None:
         other.send_signal(signal.SIGKILL)
     with held(tmp_path):
         pass
+
+
+def test_a_lock_file_that_its_holder_removes_meanwhile_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between opening it and looking whether the name is still ours."""
+    fstat, times = os.fstat, list[int]()
+
+    def removed_first(descriptor: int) -> os.stat_result:
+        if not times:
+            (tmp_path / ".lock").unlink()
+        times.append(descriptor)
+        return fstat(descriptor)
+
+    monkeypatch.setattr(os, "fstat", removed_first)
+    with held(tmp_path):
+        assert len(times) == 2
+        assert (tmp_path / ".lock").exists()
+        monkeypatch.undo()
+        with pytest.raises(DjepaError, match="Another process"), held(tmp_path):
+            pass
+
+
+# --- a file that is written anew
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_what_was_withdrawn_is_missing_until_it_is_written_anew(far: bool, tmp_path: Path) -> None:
+    if far:
+        pytest.importorskip("fsspec")
+    place = locate("memory://withdrawn") if far else tmp_path
+    with Writer(place, SUITE_KIND, alone=False).opened() as writer:
+        for name in ("a.json", "b.json", "c.json"):
+            writer.write({name: b"1"})
+        writer.withdraw("b.json")
+    with Writer(place, SUITE_KIND, alone=False).opened() as writer:  # stopped in between
+        assert [*writer.files] == ["a.json", "c.json"]
+        writer.write({"b.json": b"2"})
+    with Writer(place, SUITE_KIND, alone=False).opened() as writer:
+        writer.finish()
+    assert Folder(place, SUITE_KIND).read("b.json") == b"2"
+    for file in place.rglob("*"):
+        file.unlink()
 
 
 # --- djepa train

@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from djepa.align.suite import SUITE_KIND
+from djepa.artefacts.write import save
 from djepa.errors import DjepaError
 from djepa.models import weights
+from djepa.models.bimanual import load_policy
 from djepa.models.weights import (
     SHIPPED,
     copy_weights,
@@ -49,3 +52,40 @@ def test_names_are_looked_up_in_order(tmp_path: Path, monkeypatch: pytest.Monkey
     assert find_weights("lewm") == Path("lewm")
     with pytest.raises(DjepaError, match=r"neither here nor in .*hub|Hugging Face gave none"):
         find_weights("nobody/nothing-at-all")
+
+
+def test_folders_of_another_kind_hide_no_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody works where a suite, a policy or a geometry has the name of other weights."""
+    policy, here = load_policy(weights.CHECKOUT / "weights/bimanual").hash, tmp_path / "here"
+    for name in ("lewm", "bimanual"):
+        save(here / name, SUITE_KIND, {"a.json": b"{}"})
+    monkeypatch.chdir(here)
+    assert find_weights("lewm") == SHIPPED / "lewm"
+    assert load_policy().hash == policy
+    assert "bimanual policy" in describe("bimanual")
+    with pytest.raises(DjepaError, match="lewm is djepa-suite 2; this version reads djepa-geom"):
+        load_geometry(here / "lewm")  # named outright, it is refused for what it is
+    with pytest.raises(DjepaError, match=r"bimanual is djepa-suite 2; .* djepa-bimanual-policy"):
+        load_policy(here / "bimanual")
+    shutil.rmtree(here)
+    shutil.copytree(weights.CHECKOUT / "weights/bimanual", here / "lewm")
+    shutil.copytree(SHIPPED / "dinowm", here / "bimanual")
+    monkeypatch.chdir(here)
+    assert find_weights("lewm") == SHIPPED / "lewm"
+    assert load_policy().hash == policy
+
+
+def test_a_damaged_folder_here_is_refused_and_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("lewm", "bimanual"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text("{")
+    with pytest.raises(DjepaError, match=r"lewm/manifest\.json is damaged"):
+        load_geometry("lewm")
+    with pytest.raises(DjepaError, match=r"bimanual/manifest\.json is damaged"):
+        load_policy()
+    assert find_weights("tdjepa") == SHIPPED / "tdjepa"

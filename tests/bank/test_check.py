@@ -50,7 +50,7 @@ def test_a_sound_bank_passes(small_bank: Bank) -> None:
 @pytest.mark.parametrize(
     ("kind", "change", "complaint"),
     [
-        ("decision", flip("start_ids", 0), "start IDs"),
+        ("decision", flip("start_ids", 0), "holds other starts than its block"),
         ("decision", flip("state", 1, 0), "identity of start 1"),
         ("decision", flip("goal", 2, 3), "identity of start 2"),
         ("decision", flip("history", 0, 9, 1), "identity of start 0"),
@@ -210,6 +210,27 @@ def test_wrong_dtypes_and_shapes_are_named(bank_copy: Path) -> None:
     rewrite(bank_copy, "outcome", narrow)
     with pytest.raises(DjepaError, match="'cost' is float32"):
         _ = Bank(bank_copy).outcomes
+
+
+def turn(arrays: Arrays) -> None:
+    arrays["start_ids"] = arrays["start_ids"][::-1]
+
+
+def take_those_of_the_next_block(arrays: Arrays) -> None:
+    arrays["start_ids"] += len(arrays["start_ids"])
+
+
+@pytest.mark.parametrize(
+    "change", [turn, take_those_of_the_next_block, flip("start_ids", 2), flip("start_ids", 3)]
+)
+def test_starts_of_another_block_are_named(
+    change: Callable[[Arrays], None], bank_copy: Path
+) -> None:
+    """Whoever reads decisions is told, not `djepa check` alone."""
+    rewrite(bank_copy, "decision", change)
+    shard = bank_copy / "decision" / "block-000000.safetensors"
+    with pytest.raises(DjepaError, match=f"{shard} holds other starts than its block"):
+        _ = Bank(bank_copy).decisions
 
 
 def test_foreign_folders_and_versions_are_refused(bank_copy: Path, tmp_path: Path) -> None:

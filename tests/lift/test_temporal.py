@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from djepa.align.fit import Alignment, Decision
@@ -18,6 +19,7 @@ from djepa.align.methods import Population
 from djepa.align.operator import OperatorConfig
 from djepa.align.outcomes import Outcomes
 from djepa.align.store import load_alignment, save_alignment
+from djepa.artefacts.records import sha256
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import best, ordinal_ranks
@@ -405,6 +407,22 @@ def test_damage_is_named(quick: TemporalAlignment, tmp_path: Path) -> None:
     save_alignment(quick.relational, tmp_path / "plain", {})
     with pytest.raises(DjepaError, match="without transport"):
         load_temporal(tmp_path / "plain")
+
+
+@pytest.mark.parametrize("bias", [torch.tensor(0.0), torch.zeros(1, 3), torch.zeros(3), None])
+def test_a_head_of_other_units_is_named_though_its_hash_agrees(
+    bias: Tensor | None, quick: TemporalAlignment, tmp_path: Path
+) -> None:
+    save_temporal(quick, tmp_path, {})
+    path, top = tmp_path / HEAD, tmp_path / "manifest.json"
+    rest = {name: of for name, of in load_file(path).items() if name != "up.bias"}
+    path.write_bytes(save(rest if bias is None else {**rest, "up.bias": bias}))
+    stated = json.loads(top.read_text())
+    stated["files"][HEAD] = sha256(path.read_bytes())
+    stated["sizes"][HEAD] = path.stat().st_size
+    top.write_text(json.dumps(stated))
+    with pytest.raises(DjepaError, match=f"{path} has not the {QUICK.hidden} units of its card"):
+        load_temporal(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,10 @@ def fit_suite(
     recipe: Recipe | None = None,
     engine: Engine = HERE,
 ) -> Suite:
-    """Fit whatever is not in the folder yet; alignments in the workers of the engine."""
+    """Fit whatever is not in the folder yet; alignments in the workers of the engine.
+
+    Fusions of a finished folder stay as they are: results are bound to the hash of their file.
+    """
     recipe = recipe or Recipe(MIXTURES, SUITE)
     names = [*fit.evidence.identities, *calibration.evidence.identities]
     starts = {"card": card, "starts": [name[:16] for name in names]}
@@ -125,18 +128,7 @@ def fit_suite(
             raise DjepaError(
                 f"{folder} was fitted on other starts or pools. Choose another folder."
             )
-        if MIXED not in writer.files:
-            say("fusions")
-            found = {
-                name: asdict(Mixture.fit(of, fit, by, recipe.graded))
-                for name, (of, by) in recipe.mixtures.items()
-            }
-            writer.write({MIXED: encode_json(folder / MIXED, found)})
-        else:  # before anything is fitted beside them
-            data = read_bytes(folder / MIXED)
-            _check_mixtures(
-                folder / MIXED, decode(folder / MIXED, data, dict[str, Mixture]), recipe
-            )
+        _fit_mixtures(writer, fit, recipe, say)
         for name in recipe.alignments:
             _enter(writer, name)
 
@@ -158,6 +150,27 @@ def fit_suite(
             writer.write({COMPOSED: data})
         writer.finish()
     return load_suite(folder, recipe)
+
+
+def _fit_mixtures(writer: Writer, fit: Population, recipe: Recipe, say: Say) -> None:
+    """Those that are not there yet; what is there is checked before anything is fitted."""
+    path, there = writer.path / MIXED, dict[str, Mixture]()
+    if begun := MIXED in writer.files:
+        there = decode(path, read_bytes(path), dict[str, Mixture])
+        _check_mixtures(path, there, recipe)
+    missing = {name: of for name, of in recipe.mixtures.items() if name not in there}
+    if writer.complete and missing:
+        names = ", ".join(f"'{name}'" for name in missing)
+        say(f"all but {names}: {path.parent} was finished without")
+    elif missing or not begun:
+        say("fusions")
+        found = there | {
+            name: Mixture.fit(of, fit, by, recipe.graded) for name, (of, by) in missing.items()
+        }
+        data = encode_json(path, {name: asdict(of) for name, of in found.items()})
+        if begun:  # by an earlier recipe
+            writer.withdraw(MIXED)
+        writer.write({MIXED: data})
 
 
 def _part(name: str) -> str:

@@ -50,6 +50,18 @@ def pieces_of(journal: Path) -> Iterator[Piece]:
         yield decode(journal, text, Piece)
 
 
+def withdraw(journal: Path, name: str) -> None:
+    """Remove the pieces that a file is of."""
+    keeps = [name not in piece.files for piece in pieces_of(journal)]
+    if far := remote(journal):
+        for line, keep in zip(_files(far), keeps, strict=True):
+            if not keep:
+                line.unlink()
+        return
+    lines = (line for line, keep in zip(_lines(journal), keeps, strict=True) if keep)
+    write_atomically(journal, lines)
+
+
 def clear(journal: Path) -> None:
     """Remove it."""
     if far := remote(journal):

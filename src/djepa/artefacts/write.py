@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from djepa.artefacts.folder import Folder, check_size, read_checked
-from djepa.artefacts.journal import Piece, append, clear, pieces_of
+from djepa.artefacts.journal import Piece, append, clear, pieces_of, withdraw
 from djepa.artefacts.lock import locked
 from djepa.artefacts.records import (
     BEGUN,
@@ -99,6 +99,15 @@ class Writer:
         append(self.path / JOURNAL, piece, len(self.pieces))
         self.pieces.append(piece)
         return piece
+
+    def withdraw(self, name: str) -> None:
+        """Forget a file that is to be written anew, in a folder that is not finished.
+
+        If that is never done, whoever goes on finds it missing and makes it again.
+        """
+        assert not self.complete
+        withdraw(self.path / JOURNAL, name)
+        self.pieces = [piece for piece in self.pieces if name not in piece.files]
 
     def finish(self, about: Mapping[str, Any] | None = None) -> None:
         """Write the manifest, whatever the order of completion, and tidy up."""

@@ -89,8 +89,6 @@ def _check_starts(bank: Bank) -> None:
     world, first = bank.world(), 0
     for part in bank.parts():
         d = part.decisions
-        if not np.array_equal(d.start_ids, np.arange(first, first + len(part))):
-            raise DjepaError(f"{bank.path}: start IDs are not 0 to {len(bank) - 1} in order.")
         for i in range(len(part)):
             start = Start(d.state[i], d.goal[i], d.context[i], d.history[i])
             if start.identity(world) != d.identities[i].tobytes():

@@ -253,7 +253,7 @@ def describe(where: str | Path) -> str:
 
 def open_native(where: str | Path, kind: Kind) -> Folder:
     """A native model, from a folder or by name. Strict: it lists its own files and no others."""
-    folder = _by_name(where)
+    folder = _by_name(where, kind)
     if folder is None and not locate(where).is_dir():
         looked = ", ".join(str(place) for place in places())
         raise DjepaError(
@@ -337,25 +337,31 @@ def _named() -> dict[str, str]:
 
 
 def _format(folder: Path) -> str:
-    """What a folder says it is; what cannot be read is taken for a geometry, and refused there."""
+    """What a folder says it is; nothing where that cannot be read, and whoever opens it says so."""
     path = folder / MANIFEST
     try:
         return str(decode(path, read_bytes(path), dict[str, Any]).get("format"))
     except DjepaError:
-        return GEOMETRY.format
+        return ""
 
 
-def _by_name(where: str | Path) -> Path | None:
-    """The first finished folder of that name that holds weights, else the first finished one."""
+def _by_name(where: str | Path, kind: Kind) -> Path | None:
+    """The first finished folder of that name and kind, else one of any weights, else any.
+
+    One that is damaged is of every kind: it is refused, and no other is taken in its place.
+    """
     folders = (locate(where), *(place / str(where) for place in places()))
-    found = [folder for folder in folders if (folder / MANIFEST).exists()]
-    known = (GEOMETRY.format, *NATIVE)
-    return next((folder for folder in found if _format(folder) in known), next(iter(found), None))
+    found = {folder: _format(folder) for folder in folders if (folder / MANIFEST).exists()}
+    for known in ({kind.format}, {GEOMETRY.format, *NATIVE}, {*found.values()}):
+        for folder, format in found.items():
+            if format in known or not format:
+                return folder
+    return None
 
 
 def find_weights(where: str | Path) -> Path:
     """A folder as given, one that goes by name, or a Hugging Face repository."""
-    if folder := _by_name(where):
+    if folder := _by_name(where, GEOMETRY):
         return folder
     if locate(where).is_dir():
         raise DjepaError(f"{where} holds no finished weights: it has no {MANIFEST}.")
