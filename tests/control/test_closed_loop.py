@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 from control_kit import fit_alignment
 
-from djepa.align.presets import FOUR
+from djepa.align.presets import FOUR, mixed
+from djepa.align.store import load_alignment
+from djepa.align.suite import Recipe
 from djepa.control.episodes import EpisodeConfig
 from djepa.control.results import Episodes
 from djepa.models.weights import weights_hash
 from djepa.rollout.engine import LocalEngine
 from djepa.studies import closed_loop
-from djepa.studies.closed_loop import CONTROL, FLOOR, OURS, SAME
+from djepa.studies.closed_loop import CONTROL, FLOOR, OURS, SAME, SECOND
 from djepa.studies.design import Design, Place, Sizes
 from djepa.studies.results import Results, verdict
 from djepa.studies.stages import run_stages
@@ -67,3 +69,29 @@ def test_the_study_runs_and_resumes(design: Design, tmp_path: Path) -> None:
     (replay,) = [r for r in results.measured("inspector").values() if r["label"] == "goal-25"]
     assert replay["methods"] == ["CEM under TD-JEPA", "D-JEPA, aligned choice"]
     assert all(len(start["states"]) == 2 for start in replay["starts"])
+
+
+def test_the_second_round_learns_from_visited_states(
+    design: Design, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twelve episodes of one decision with goals five controls away; nine fit, three calibrate."""
+
+    def near(goal: int, episodes: int, place: Place) -> EpisodeConfig:
+        return EpisodeConfig(episodes=episodes, goal=5, budget=5, seed=place.seed, block=4)
+
+    monkeypatch.setattr(closed_loop, "_episodes", near)
+    monkeypatch.setattr(closed_loop, "PLANNED", {"quick": (OURS, SECOND)})
+    monkeypatch.setattr(closed_loop, "VISITS", {"quick": 12})
+    recipe = Recipe({}, {"D-JEPA": mixed(FOUR, (), "log")})
+    study = new_study(
+        replace(design, recipe=recipe), Place(tmp_path / "out", LocalEngine(1)), "quick"
+    )
+    stages = study.stages()
+    run_stages([s for s in stages if s.name.startswith(("collect", "predict", "fit"))], print)
+    found = load_alignment(tmp_path / "out/fits/planner-own/second-round")
+    first = load_alignment(tmp_path / "fits/planner/d-jepa")
+    assert found.report is not None
+    assert first.report is not None
+    assert found.weights == first.weights
+    assert found.report.fusion.weights != first.report.fusion.weights
+    assert len(Episodes(tmp_path / "out/episodes/first-round")) == 12

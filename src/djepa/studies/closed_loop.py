@@ -36,16 +36,17 @@ GROUP = "planner"
 FAR = 50  # controls; these episodes take four times as long as those of the other goal
 GOALS = {"goal-25": 25, "goal-50": FAR}
 OURS, SAME, SECOND = "aligned", f"cem {SEARCHED}", "aligned-2"
-VISITS = 256  # episodes of the second round, of which the last quarter calibrates
+VISITS = {"medium": 128, "paper": 256, "large": 256}  # episodes of the second round by preset
 SEARCH: Mapping[str, dict[str, Any]] = {  # preset -> how a decision is found
     "quick": (SMALL := {"evaluations": 256, "samples": 32, "elites": 4}),
     "medium": SMALL,
     "paper": (FULL := {"evaluations": 512, "samples": 64, "elites": 8}),
     "large": FULL,
 }
-PLANNED = {  # preset -> its planners; of the others all
+PLANNED = {  # preset, or preset and list of episodes -> its planners; of the others all
     "quick": (SAME, "cem jepawm", OURS, "aligned-cem"),
-    "medium": (SAME, OURS, "cem jepawm"),
+    "medium": (SAME, OURS, SECOND, "cem jepawm"),
+    "medium goal-50": (SAME, OURS, "cem jepawm"),
 }
 ALIGNMENTS = {"aligned": "D-JEPA", "aligned-cem": "D-JEPA", "aligned-mppi": "log costs"}
 ROUND = "second round"
@@ -118,23 +119,29 @@ def _planner(study: Study, name: str, goal: int) -> Planner:
 
 
 def _second_round(study: Study, group: str, say: Say) -> Mapping[str, Alignment]:
-    """D-JEPA fitted anew, also on pools at the states that the first one led its planner to."""
-    if study.sizes.shipped:
+    """D-JEPA fitted anew on pools at the states that the first one led its planner to.
+
+    Joined by the pools that the first one was fitted on, unless it came with the package. The last
+    quarter of the episodes calibrates.
+    """
+    visits = VISITS.get(study.preset, 0)
+    if not visits:
         return {}
     place, own = study.place, study.place.own(group, ROUND)
     if not place.made(group, ROUND):
-        say(f"  second round: {VISITS} episodes of the first")
-        config = replace(_episodes(25, VISITS, place), split="control-fit")
+        say(f"  second round: {visits} episodes of the first")
+        config = replace(_episodes(25, visits, place), split="control-fit")
         planner, engine = _planner(study, OURS, config.goal), place.engine
         ran = Episodes(control(study.out / "episodes" / "first-round", config, planner, engine))
         pools = visit(study.out / "episodes" / "visited", ran, planner, engine)
-        cut = VISITS - VISITS // 4
+        cut = visits - visits // 4
         parts = [
-            Population.join([before, read_visited(pools, ran, some, FOUR).to(place.device)])
-            for before, some in zip(
-                study.parts(group), (range(cut), range(cut, VISITS)), strict=True
-            )
+            read_visited(pools, ran, some, FOUR).to(place.device)
+            for some in (range(cut), range(cut, visits))
         ]
+        if not study.sizes.shipped:
+            pairs = zip(study.parts(group), parts, strict=True)
+            parts = [Population.join(pair) for pair in pairs]
         say(f"  fitting on {len(parts[0].evidence)} starts")
         found = fit_aligned(study.recipe.alignments["D-JEPA"], *parts)
         save_alignment(found, own, study.card(group, method=ROUND))
@@ -145,16 +152,18 @@ def _decide(study: Study, case: Case, say: Say) -> list[Row]:
     """Run every planner on the episodes of a case; both rules judge the same episodes."""
     assert isinstance(case.bank, CollectConfig)
     config = _episodes(case.bank.horizon, case.bank.starts, study.place)
-    for name in PLANNED.get(study.preset, planners()):
+    episodes = case.name.removesuffix(f"-{STRICT}")
+    some = PLANNED.get(study.preset, planners())
+    for name in PLANNED.get(f"{study.preset} {episodes}", some):
         if not _fitted(study, name):
             continue
         planner = _planner(study, name, config.goal)
-        folder = study.out / "episodes" / case.name.removesuffix(f"-{STRICT}") / slug(name)
+        folder = study.out / "episodes" / episodes / slug(name)
         say(f"  {name}: {config.episodes} episodes, goals {config.goal} controls away")
         control(folder, config, planner, study.place.engine)
-    episodes = found_episodes(study, case)
-    rows = [row for name, of in episodes.items() for row in of.rows(name, case.name, case.rule)]
-    first = next(iter(episodes.values()))
+    found = found_episodes(study, case)
+    rows = [row for name, of in found.items() for row in of.rows(name, case.name, case.rule)]
+    first = next(iter(found.values()))
     return rows + first.rows(FLOOR, case.name, case.rule, floor=True)
 
 
