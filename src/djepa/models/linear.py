@@ -12,10 +12,18 @@ from torch import Tensor, nn
 
 
 def _product() -> Any:
-    """The product of oneDNN for (..., I), (O, I), (O,) -> (..., O); None where it is missing."""
+    """The product of oneDNN for (..., I), (O, I), (O,) -> (..., O); None where it is missing.
+
+    It is no public function of PyTorch, so it is tried: a version that has another is left alone.
+    """
     if not torch.backends.mkldnn.is_available():
         return None
-    return getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+    found, one = getattr(torch.ops.mkldnn, "_linear_pointwise", None), torch.ones(1, 1)
+    try:
+        right = found is not None and found(one, one, one[0], "none", [], "").item() == 2
+    except (RuntimeError, TypeError, ValueError):
+        right = False
+    return found if right else None
 
 
 PRODUCT = _product()
