@@ -46,7 +46,7 @@ SEARCH: Mapping[str, dict[str, Any]] = {  # preset -> how a decision is found
 PLANNED = {  # preset, or preset and list of episodes -> its planners; of the others all
     "quick": (SAME, "cem jepawm", OURS, "aligned-cem"),
     "medium": (SAME, OURS, SECOND, "cem jepawm"),
-    "medium goal-50": (SAME, OURS, "cem jepawm"),
+    "medium goal-50": (SAME, OURS),
 }
 ALIGNMENTS = {"aligned": "D-JEPA", "aligned-cem": "D-JEPA", "aligned-mppi": "log costs"}
 ROUND = "second round"
