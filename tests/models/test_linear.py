@@ -43,23 +43,44 @@ def test_it_is_the_product_in_double_precision_but_for_rounding(
 
 
 @needs_onednn
-def test_without_gradients_onednn_multiplies_and_with_them_pytorch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    calls: list[int] = []
+def test_gradients_change_no_bit_and_are_those_of_pytorchs_layer() -> None:
+    of, x = layer(40, 30), drawn(6, 5, 40)
+    with torch.no_grad():
+        plain = of(x)
+    theirs = nn.Linear(40, 30)
+    theirs.load_state_dict(of.state_dict())
+    for one in (of, theirs):
+        given = x.clone().requires_grad_()
+        out = one(given)
+        out.square().sum().backward()
+        one.seen = (out, given.grad, one.weight.grad, one.bias.grad)  # type: ignore[assignment]
+    assert torch.equal(of.seen[0], plain)  # type: ignore[index, arg-type]
+    for ours, other in zip(of.seen, theirs.seen, strict=True):  # type: ignore[arg-type]
+        torch.testing.assert_close(ours, other, rtol=1e-4, atol=1e-3)
 
-    def counted(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, *rest: object) -> torch.Tensor:
-        calls.append(len(x))
-        return x @ w.T + b
 
-    monkeypatch.setattr(linear, "PRODUCT", counted)
-    of, x = layer(4, 3), drawn(5, 4)
-    with torch.inference_mode():
-        of(x)
-    assert calls == [5]
-    of(x.requires_grad_()).sum().backward()
-    assert calls == [5]
-    assert torch.allclose(x.grad, of.weight.sum(0).expand(5, 4))  # type: ignore[arg-type]
+def test_gradients_by_finite_differences() -> None:
+    of, x = layer(5, 3), drawn(4, 5).requires_grad_()
+    (of(x) ** 3).sum().backward()
+    assert x.grad is not None
+    for at, name in (((2, 1), x), ((1, 4), of.weight)):
+        values = []
+        for step in (1e-2, -1e-2):
+            with torch.no_grad():
+                name[at] += step
+                values.append((of(x).double() ** 3).sum().item())
+                name[at] -= step
+        assert name.grad is not None
+        assert name.grad[at].item() == pytest.approx((values[0] - values[1]) / 2e-2, rel=2e-2)
+
+
+@needs_onednn
+def test_a_frozen_weight_gets_no_gradient() -> None:
+    of, x = layer(5, 3).requires_grad_(False), drawn(4, 5).requires_grad_()
+    of(x).sum().backward()
+    assert of.weight.grad is None
+    assert torch.allclose(x.grad, of.weight.sum(0).expand(4, 5))  # type: ignore[arg-type]
+    assert layer(5, 3, bias=False)(x).requires_grad
 
 
 def test_other_formats_tracing_and_compiling_are_left_to_pytorch() -> None:
