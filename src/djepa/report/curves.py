@@ -33,6 +33,7 @@ from djepa.report.style import (
 
 Counts = tuple[int, int]  # successes, starts
 DASHES = {"color": SOFT, "linewidth": 0.8, "linestyle": (0, (4, 3)), "zorder": 0.9}
+WIDE = 30  # letters of a name; names as long as that stand one below the other
 LETTER = 0.0165  # of the axes' width: what a letter takes in the name of a mark
 
 
@@ -151,7 +152,7 @@ def threshold_curve(
         axes.locator_params(axis="x", nbins=8, steps=[1, 2, 5, 10])
         axes.set(xlabel=axis, ylabel="success, %")
         _mark(axes, marks)
-        legend_beneath(figure, axes, 2)
+        legend_beneath(figure, axes, 2 if max(map(len, curves)) < WIDE else 1)
         return save(figure, stem, ("method", "threshold", "share"), rows)
 
 

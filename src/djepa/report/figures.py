@@ -34,6 +34,7 @@ from djepa.report.style import (
 
 Floats = npt.NDArray[np.floating[Any]]
 Counts = tuple[int, int]  # successes, starts
+LONG = 12  # letters of a panel's name; its number of starts then has a line of its own
 HALO = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}  # behind numbers, over the grid
 DIAMOND = {"color": INK, "markerfacecolor": "white", "markersize": 3.2}
 GAP = "$(d_{success} - d_{failure})\\,/\\,(d_{success} + d_{failure})$"
@@ -176,7 +177,8 @@ def _success_panel(
             axes.plot(paper[name], y, "D", **DIAMOND)
         printed = paper.get(name, "")
         rows.append((title, name, rate.hits, rate.of, rate.share, *rate.interval, printed))
-    axes.set_title(f"{title}, n = {starts.pop()}")
+    between = ", " if len(title) < LONG else "\n"
+    axes.set_title(f"{title}{between}n = {starts.pop()}")
     axes.set(xlim=(0, 100), xticks=range(0, 101, 25), xlabel="success, %")
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0)
