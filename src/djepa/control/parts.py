@@ -170,7 +170,7 @@ class Sight:
         )
 
     def _found(self, ids: Array) -> Predicted:
-        """What was predicted of candidates in the search: sample k of population i has ID i · S + k."""
+        """What the search saw of candidates: sample k of population i has ID i · S + k."""
         at = torch.from_numpy(ids).to(self.parts.device)
         cost = torch.cat([of.cost for of in self._kept], 1).gather(1, at)
         ends = torch.cat([of.futures for of in self._kept], 1)  # (N, i · S, 1, D)
