@@ -30,8 +30,8 @@ class Train:
     out: Path = Path("runs/weights/lewm")
     """Folder for the weights, the log and the loss plot."""
     size: str = "small"
-    """small (112 px, ships), wide (LeWM and TD-JEPA: a predictor twice as wide) or paper (224 px,
-    the published sizes)."""
+    """small (112 px, ships), wide (LeWM and TD-JEPA: a predictor twice as wide), coarse (LeWM and
+    TD-JEPA: 84 px and narrow, for training on a CPU) or paper (224 px, the published sizes)."""
     shapes: tuple[str, ...] = ()
     """What the world comes in, in turn; its first shape unless some are named (push: T)."""
     look: str = "plain"
