@@ -1,10 +1,17 @@
-"""The rule by which the severities of `looks.v2` were chosen."""
+"""The rule by which the severities of `looks.v2` were chosen, and the study that compares them."""
+
+from pathlib import Path
 
 import pytest
 import torch
+from study_kit import SIZES, Tiny, tiny_design
 from tools.severity import HALVINGS, PAPER, Severe, choose
 
-from djepa.studies.shifts import CONDITIONS
+from djepa.rollout.engine import LocalEngine
+from djepa.studies.design import Place, Sizes
+from djepa.studies.index import STUDIES, get_design
+from djepa.studies.results import make_tables
+from djepa.studies.shifts import CONDITIONS, MILDER
 from djepa.tasks.task import Scene
 from djepa.worlds.looks import LOOK_SETS
 
@@ -39,3 +46,32 @@ def test_a_severe_scene_of_one_is_the_look_itself() -> None:
 def test_the_study_still_compares_the_looks_of_its_stored_rows() -> None:
     assert LOOK_SETS["looks.v1"] == CONDITIONS
     assert PAPER["dark"] == 72.0
+
+
+def test_the_second_study_sees_the_same_starts_in_the_milder_looks() -> None:
+    first, second = get_design("appearance"), get_design("appearance-v2")
+    assert "appearance-v2" not in STUDIES  # so that `all` does not run it
+    assert (first.sizes, first.recipe, first.comparisons) == (
+        second.sizes,
+        second.recipe,
+        second.comparisons,
+    )
+    place = Place(Path(), LocalEngine(1))
+    for role in ("fit", "calibration", "confirmation"):
+        before, after = (design.cases(role, Sizes(3, 2, 1), place) for design in (first, second))
+        assert [case.look for case in before] == list(CONDITIONS)
+        assert [case.look for case in after] == list(MILDER)
+        assert {case.bank for case in before} == {case.bank for case in after}
+    printed = {look: case for look, (_, case) in second.paper.items()}
+    assert printed == dict(zip((*MILDER, "all"), (*CONDITIONS, "mean"), strict=True))
+
+
+def test_the_second_study_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.setitem(SIZES, "appearance-v2", SIZES["appearance"])
+    tiny = Tiny(tiny_design("appearance-v2", monkeypatch), tmp_path / "appearance-v2")
+    tiny.run()
+    assert list(tiny.rows()) == list(MILDER)
+    (success,) = [table for table in make_tables(tiny.results) if table.name == "success"]
+    assert {"dark.v2, paper", "all, paper"} <= set(success.columns)
+    assert (tiny.out / "figures" / "looks.svg").exists()

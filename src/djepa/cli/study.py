@@ -16,8 +16,9 @@ class RunStudy:
 
     study: Annotated[str, Positional, arg(metavar="STUDY")] = "pusht"
     """Which: pusht, reacher, granular, shapes, appearance, controls, control, driving, arm,
-    bimanual, or all of these; cube; aloha; main-pusht, main-reacher, main-granular and main-fine
-    have every method of the paper's main table, and table makes it of stored rows."""
+    bimanual, or all of these; cube; aloha; appearance-v2 (milder looks); main-pusht, main-reacher,
+    main-granular and main-fine have every method of the paper's main table, and table makes it of
+    stored rows."""
     preset: str = "quick"
     """quick (minutes), paper (the published population sizes) or large (narrow intervals); of
     pusht also frozen (paper without plasticity and fine-tuning, which need a GPU), of control also

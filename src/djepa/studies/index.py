@@ -30,8 +30,8 @@ STUDIES = {  # name -> module; the design has its name in capitals
     "arm": "arm",
     "bimanual": "bimanual",
 }
-# Not part of `all`: they need an extra of their own.
-APART = {"cube": "cube", "aloha": "aloha"}
+# Not part of `all`: they need an extra of their own, or are another study once more.
+APART = {"cube": "cube", "aloha": "aloha", "appearance-v2": "shifts"}
 # Every method of the main table on one task.
 MAIN = {f"main-{task}": "main" for task in ("pusht", "reacher", "granular", "fine")}
 
