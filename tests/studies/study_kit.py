@@ -2,16 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from djepa.align.plastic_fit import PlasticConfig
 from djepa.align.suite import Recipe
 from djepa.evaluate.rows import Row
 from djepa.rollout.engine import LocalEngine
-from djepa.studies import pusht
 from djepa.studies.design import Design, Place, Sizes
 from djepa.studies.index import get_design
 from djepa.studies.measures import deployment
@@ -107,8 +104,6 @@ def tiny_design(name: str, patch: pytest.MonkeyPatch) -> Design:
     if name == "reacher":
         pytest.importorskip("mujoco")
     if name == "pusht":
-        patch.setattr(pusht, "PlasticConfig", partial(PlasticConfig, updates=1, batch=2))
-        patch.setattr(pusht, "RATES", (2e-5,))
         patch.setattr(deployment, "WARM", 0)
     design = get_design(name)
     mixtures = {label: (of[:2], by) for label, (of, by) in design.recipe.mixtures.items()}

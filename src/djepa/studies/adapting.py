@@ -5,10 +5,11 @@
     Var-JEPA, conflict-safe     a variational residual on frozen futures
     expected value, CVaR        16 futures from the prior of Var-JEPA
 
-How they are made: align/controls. A study names `adapting` as what it prepares.
+How they are made: align/controls. A study names `adapting` as what it prepares, with the methods
+that it wants.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -18,21 +19,20 @@ from torch import Tensor
 
 from djepa.align.controls.conflict_safe import fit_conflict_safe
 from djepa.align.controls.lessons import Supervised, futures
-from djepa.align.controls.methods import SAMPLED, control_futures
+from djepa.align.controls.methods import BATCH, SAMPLED, adapts_predictor, control_cost
 from djepa.align.controls.pegrad import PEGradConfig, fit_pegrad
-from djepa.align.controls.sampled import sampled_costs
-from djepa.align.controls.trajectory import code_of
 from djepa.align.controls.varjepa import VarConfig, fit_varjepa
 from djepa.align.dynamics import fine_tune, realised
 from djepa.align.methods import PLASTIC, TUNED
 from djepa.align.outcomes import Outcomes
-from djepa.align.plastic import Patch, load_patch, save_patch
+from djepa.align.plastic import Patch, apply_patch, load_patch, save_patch
 from djepa.align.plastic_fit import Encoded, PlasticConfig, fit_patch
 from djepa.artefacts.folder import Arrays
-from djepa.artefacts.records import folder_hash
+from djepa.artefacts.records import MANIFEST, folder_hash
 from djepa.bank.read import Bank
+from djepa.evidence.evidence import Evidence
 from djepa.models.lewm import LeWM
-from djepa.models.predictions import EvidenceRecord, one_by_one, write_evidence
+from djepa.models.predictions import EvidenceRecord, one_by_one, predict_bank, write_evidence
 from djepa.models.weights import load_geometry
 from djepa.studies.design import Sizes
 from djepa.studies.populations import thinned
@@ -82,7 +82,7 @@ class Budget:
 
 
 def adapting(
-    weights: str = "tdjepa", fitted: tuple[str, ...] = ()
+    weights: str = "tdjepa", fitted: tuple[str, ...] = (), methods: tuple[str, ...] = tuple(ADAPTED)
 ) -> Callable[[Study, str, Say], None]:
     """What a study prepares: patches of these weights, and what they cost on confirmation starts.
 
@@ -93,17 +93,22 @@ def adapting(
     def prepare(study: Study, group: str, say: Say) -> None:
         model = load_geometry(weights, study.place.device)
         assert isinstance(model, LeWM)
-        fit_all(study, group, model, say)
-        for case in study.cases("confirmation", group):
-            store(study, group, study.bank(case), model, ADAPTED, say)
-        columns = {name: ADAPTED[name] for name in fitted}
-        for case in study.cases("fit", group) if columns else []:
-            store(study, group, study.bank(case), model, columns, say)
+        _fit(study, group, model, methods, say)
+        for role, stored in (("confirmation", methods), ("fit", fitted)):
+            for case in study.cases(role, group) if stored else []:
+                _store(study, group, study.bank(case), model, stored, say)
 
     return prepare
 
 
-def fit_all(study: Study, group: str, model: LeWM, say: Say) -> None:
+def with_adapted(bank: Bank, geometries: Sequence[str], dense: Sequence[str]) -> Evidence:
+    """Of these geometries and of adapted predictors, whatever of them was predicted."""
+    known = (*geometries, *ADAPTED.values())
+    found = [n for n in known if (bank.path / "evidence" / n / MANIFEST).exists()]
+    return Evidence.from_bank(bank, found, [n for n in dense if n in found])
+
+
+def _fit(study: Study, group: str, model: LeWM, methods: Sequence[str], say: Say) -> None:
     """Fit what is missing, each written as it is finished, on the first starts of one bank."""
     place, sizes = study.place, study.sizes
     bank = study.bank(study.cases("fit", group)[0])
@@ -122,39 +127,45 @@ def fit_all(study: Study, group: str, model: LeWM, say: Say) -> None:
         return whole.rows(torch.arange(n)), whole.rows(torch.arange(n, n + m))
 
     for name, fit in Budget.of(sizes).fits().items():
-        if not place.made(group, name):
+        if name in methods and not place.made(group, name):
             parts = given()
             say(f"  fitting {name}")
             save_patch(fit(model, *parts), place.own(group, name))
 
 
-def store(
-    study: Study, group: str, bank: Bank, model: LeWM, columns: Mapping[str, str], say: Say
+def _store(
+    study: Study, group: str, bank: Bank, model: LeWM, methods: Sequence[str], say: Say
 ) -> None:
-    """Costs of adapted predictors beside a bank, futures too where one predicts any."""
-    starts = Encoded.from_bank(model, bank, device=study.place.device)
-    frozen = futures(model, starts, 8)
-    for name, column in columns.items():
+    """What each method predicts and costs, beside a bank."""
+    place = study.place
+
+    @cache
+    def frozen() -> tuple[Encoded, Tensor]:
+        starts = Encoded.from_bank(model, bank, device=place.device)
+        return starts, futures(model, starts, BATCH)
+
+    for name in methods:
         say(f"  {name}: {bank.config.starts} starts")
-        folder = study.place.own(group, "Var-JEPA" if name in SAMPLED else name)
-        patch, sampled = load_patch(folder), name in SAMPLED
+        folder = place.own(group, "Var-JEPA" if name in SAMPLED else name)
+        patch, of = load_patch(folder), folder_hash(folder)
+        if adapts_predictor(patch):
+            adapted = apply_patch(model, patch)
+            adapted.name = ADAPTED[name]
+            predict_bank(bank, adapted, of, place.device, engine=place.engine)
+            continue
 
-        def made(
-            rows: slice, name: str = name, patch: Patch = patch, sampled: bool = sampled
-        ) -> Arrays:
+        def made(rows: slice, name: str = name, patch: Patch = patch) -> Arrays:
+            starts, base = frozen()
             at = torch.arange(len(starts))[rows]
-            some, base = starts.rows(at), frozen[at]
-            if sampled:
-                drawn = sampled_costs(model, code_of(model, patch), some, base)
-                return _arrays(SAMPLED[name](drawn), some.goal)
-            after = control_futures(model, patch, some, base)
-            return _arrays(model.native_cost(after, some.goal), some.goal, after)
+            some = starts.rows(at)
+            return _arrays(some.goal, *control_cost(name, model, patch, some, base[at]))
 
-        of = EvidenceRecord(column, bank.config.world, PLAIN, str(not sampled).lower())
-        write_evidence(bank, of, folder_hash(folder), one_by_one(made))
+        futures_too = str(name not in SAMPLED).lower()
+        record = EvidenceRecord(ADAPTED[name], bank.config.world, PLAIN, futures_too)
+        write_evidence(bank, record, of, one_by_one(made))
 
 
-def _arrays(cost: Tensor, goal: Tensor, after: Tensor | None = None) -> Arrays:
+def _arrays(goal: Tensor, cost: Tensor, after: Tensor | None) -> Arrays:
     """As evidence stores them."""
     half: Mapping[str, Tensor] = {"goal": goal} | ({} if after is None else {"futures": after})
     small = {name: x.cpu().numpy().astype(np.float16) for name, x in half.items()}

@@ -9,7 +9,7 @@ from djepa.align.suite import Recipe
 from djepa.bank.read import Bank
 from djepa.evidence.evidence import Evidence
 from djepa.rollout.execute import CollectConfig
-from djepa.studies.adapting import ADAPTED, adapting
+from djepa.studies.adapting import ADAPTED, adapting, with_adapted
 from djepa.studies.design import ROLES, Case, Design, Place, Sizes
 from djepa.studies.measures.decisions import films, inspector
 from djepa.studies.measures.preservation import preservation
@@ -35,9 +35,7 @@ def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
 
 def _evidence(bank: Bank, look: str) -> Evidence:
     """Adapted predictors decide on confirmation starts; nothing else is fitted on their costs."""
-    known = (*PAIR, *ADAPTED.values())
-    found = [n for n in known if (bank.path / "evidence" / n / "manifest.json").exists()]
-    return Evidence.from_bank(bank, found, PAIR)
+    return with_adapted(bank, PAIR, PAIR)
 
 
 CONTROLS = Design(

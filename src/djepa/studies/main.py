@@ -22,7 +22,7 @@ from djepa.evidence.evidence import Evidence
 from djepa.models.planner_pool import RETAINED, RetainingProposer
 from djepa.models.weights import find_weights
 from djepa.rollout.execute import CollectConfig
-from djepa.studies.adapting import ADAPTED, adapting
+from djepa.studies.adapting import ADAPTED, adapting, with_adapted
 from djepa.studies.design import ROLES, Case, Design, Place, Sizes
 from djepa.studies.granular import EXECUTED, relational_over
 from djepa.studies.measures.decisions import films, inspector
@@ -86,9 +86,7 @@ def _evidence(dense: tuple[str, ...]) -> Callable[[Bank, str], Evidence]:
     """Of whatever was predicted; nothing is fitted on the costs of adapted predictors."""
 
     def evidence(bank: Bank, look: str) -> Evidence:
-        known = (*FOUR, *ADAPTED.values())
-        found = [n for n in known if (bank.path / "evidence" / n / "manifest.json").exists()]
-        return Evidence.from_bank(bank, found, [n for n in (*dense, PLASTIC) if n in found])
+        return with_adapted(bank, FOUR, (*dense, PLASTIC))
 
     return evidence
 

@@ -11,24 +11,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
-from djepa.align.dynamics import fine_tune, realised
-from djepa.align.methods import PLASTIC, TUNED
-from djepa.align.outcomes import Outcomes
-from djepa.align.plastic import Patch, apply_patch, load_patch, save_patch
-from djepa.align.plastic_fit import Checkpoint, Encoded, PlasticConfig, fit_patch
+from djepa.align.methods import PLASTIC
 from djepa.align.presets import FOUR, PAIR, SUITE
 from djepa.align.suite import MIXTURES, Recipe
-from djepa.artefacts.records import folder_hash
 from djepa.bank.read import Bank
 from djepa.evaluate import paper
 from djepa.evidence.evidence import Evidence
-from djepa.models.lewm import LeWM
 from djepa.models.planner_pool import PLANNER, RETAINED, CEMProposer, RetainingProposer
-from djepa.models.predictions import predict_bank
-from djepa.models.weights import load_geometry
 from djepa.rollout.execute import CollectConfig, Proposer
+from djepa.studies.adapting import ADAPTED, adapting, with_adapted
 from djepa.studies.design import ROLES, Case, Design, Place, Sizes, split_of
 from djepa.studies.measures.audit import audit
 from djepa.studies.measures.budget import budget
@@ -53,8 +44,7 @@ PROFILES = {
     PUBLISHED: RETAINED,
 }
 AUDITED = ("reference", PUBLISHED)
-RATES = (2e-6, 2e-5)  # of both kinds of patches; the first is published
-ADAPTED = {"plasticity": PLASTIC, "fine-tuned": TUNED}
+PATCHED = ("plasticity", "fine-tuned")
 HERE = {"relational, fitted here": SUITE["relational"]}
 
 
@@ -95,9 +85,7 @@ _search: dict[str, Callable[[str], Proposer]] = {
 
 def _evidence(bank: Bank, look: str) -> Evidence:
     """Of every geometry that was predicted."""
-    known = (*FOUR, PLASTIC, TUNED)
-    found = [n for n in known if (bank.path / "evidence" / n / "manifest.json").exists()]
-    return Evidence.from_bank(bank, found, [n for n in (*PAIR, PLASTIC) if n in found])
+    return with_adapted(bank, FOUR, (*PAIR, PLASTIC))
 
 
 def _adapt(study: Study, group: str, say: Say) -> None:
@@ -105,50 +93,8 @@ def _adapt(study: Study, group: str, say: Say) -> None:
 
     On the paper's pools: there the paper has its figures, and a patch costs minutes of a GPU.
     """
-    if group != PUBLISHED or not sum(study.sizes.plastic):
-        return
-    bank = study.bank(study.cases("fit", group)[0])
-    fit_patches(study.place, group, bank, study.sizes.plastic, say)
-    for label, name in ADAPTED.items():
-        folder = study.place.own(group, label)
-        model = apply_patch(_predictor(study.place), load_patch(folder))
-        model.name = name
-        for role in ("fit", "confirmation"):
-            of = study.bank(study.cases(role, group)[0])
-            predict_bank(
-                of, model, folder_hash(folder), study.place.device, engine=study.place.engine
-            )
-
-
-def fit_patches(place: Place, group: str, bank: Bank, sizes: tuple[int, int], say: Say) -> None:
-    """Fit and save whatever patch is not there, on the first starts of a bank."""
-    model, outcomes = _predictor(place), Outcomes.from_bank(bank)
-    rows = [list(range(sizes[0])), list(range(sizes[0], sum(sizes)))]
-    fit, calibration = (Encoded.from_bank(model, bank, part, place.device) for part in rows)
-
-    def report(checkpoint: Checkpoint) -> None:
-        if checkpoint.update % 200 == 0:
-            say(f"  {checkpoint}")
-
-    def by_decisions() -> Patch:
-        a, b = (outcomes.rows(torch.tensor(part)).to(place.device) for part in rows)
-        config = PlasticConfig(rates=RATES)
-        return fit_patch(model, (fit, a), (calibration, b), config, report=report)
-
-    def by_dynamics() -> Patch:
-        a, b = (realised(model, bank, part, place.device) for part in rows)
-        return fine_tune(model, (fit, a), (calibration, b), PlasticConfig(rates=RATES), report)
-
-    for label, make in {"plasticity": by_decisions, "fine-tuned": by_dynamics}.items():
-        if not place.made(group, label):
-            say(f"  {label} of TD-JEPA")
-            save_patch(make(), place.own(group, label))
-
-
-def _predictor(place: Place) -> LeWM:
-    model = load_geometry("tdjepa", place.device)
-    assert isinstance(model, LeWM)
-    return model
+    if group == PUBLISHED and any(study.sizes.plastic):
+        adapting(fitted=PATCHED, methods=PATCHED)(study, group, say)
 
 
 BUDGETED = ("native lewm", "native tdjepa", "fusion, two", "relational", FUSION, OURS)
@@ -191,7 +137,10 @@ PUSHT = Design(
     cases=_cases,
     evidence=_evidence,
     recipe=Recipe(MIXTURES, SUITE),
-    natives={**{f"native {name}": name for name in FOUR}, **ADAPTED},
+    natives={
+        **{f"native {name}": name for name in FOUR},
+        **{name: ADAPTED[name] for name in PATCHED},
+    },
     density=PAIR,
     fusion=FUSION,
     control=CONTROL,
