@@ -13,16 +13,19 @@ it is. No reference is in any pool.
 from collections.abc import Iterator
 from functools import partial
 
-from scipy.stats import binomtest
+import numpy as np
 
 from djepa.align.fit import AlignConfig
 from djepa.align.presets import careful, mixed
 from djepa.align.registry import label
 from djepa.align.suite import Recipe
 from djepa.bank.read import Bank
+from djepa.evaluate.intervals import rate_of
+from djepa.evaluate.rows import successes
 from djepa.evidence.evidence import Evidence
 from djepa.models.planner_pool import PLANNER, CEMProposer
 from djepa.pools.cem import CEM
+from djepa.report.results import pair_of
 from djepa.report.tables import Table
 from djepa.rollout.execute import CollectConfig
 from djepa.studies.design import ROLES, Case, Design, Measure, Place, Sizes, split_of
@@ -65,23 +68,19 @@ def _evidence(bank: Bank, look: str) -> Evidence:
 
 def _trials(results: Results) -> Iterator[Table]:
     """Gains and losses beside native selection, of each task and of both."""
-    views = {case: rows for case, rows in results.rows.items() if rows}
-    if len(views) > 1:
-        views["both"] = [row for rows in views.values() for row in rows]
+    rows = {case: of for case, of in results.rows.items() if of}
+    seen = {case: {case: of} for case, of in rows.items()}
+    if len(seen) > 1:
+        seen["both"] = rows
     lines = []
-    for view, rows in views.items():
-        solved: dict[str, dict[str, bool]] = {}
-        for row in rows:
-            solved.setdefault(row.method, {})[row.identity] = row.success
-        base = solved["native"]
+    for view, of in seen.items():
+        solved = [successes(part) for part in of.values()]
         for name in ("native", FUSION, "relational", OURS, "oracle"):
-            if name in solved:
-                gained = sum(won and not base[start] for start, won in solved[name].items())
-                lost = sum(base[start] and not won for start, won in solved[name].items())
-                p = binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
-                share = f"{100 * sum(solved[name].values()) / len(base):.1f}"
-                counts = ("", "", "") if name == "native" else (gained, lost, f"{p:.2g}")
-                lines.append((view, label(name), str(len(base)), share, *map(str, counts)))
+            if name in solved[0]:
+                own = rate_of(np.concatenate([part[name] for part in solved]))
+                p = pair_of(of, name, "native")
+                counts = ("", "", "") if p is None else (str(p.gains), str(p.losses), f"{p.p:.2g}")
+                lines.append((view, label(name), str(own.of), f"{100 * own.share:.1f}", *counts))
     if lines:
         yield Table(
             "trials",
@@ -89,8 +88,16 @@ def _trials(results: Results) -> Iterator[Table]:
             ("task", "method", "trials", "success %", "gained", "lost", "p"),
             tuple(lines),
             "p: two-sided sign test of gained and lost trials. Published, on hardware, 50 trials "
-            "each: push 56 to 74 (12 gained, 3 lost), stack 72 to 88 (10 gained, 2 lost).",
+            f"each: {', '.join(_printed(results, task) for task in AXES)}.",
         )
+
+
+def _printed(results: Results, task: str) -> str:
+    """The paper's success and counts, such as `push 56 to 74 (12 gained, 3 lost)`."""
+    ours = ("success", "gains over native", "losses to native")
+    kinds = [("native", "success"), *(("relational", quantity) for quantity in ours)]
+    found = [results.beside(task, *kind) for kind in kinds]
+    return "{} {} to {} ({} gained, {} lost)".format(task, *(f"{x.value:.0f}" for x in found if x))
 
 
 ARM = Design(
