@@ -1,6 +1,7 @@
 """Training end to end at the smallest size: real physics, real frames, real steps."""
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from djepa.models.recipes import (
     recipe_for,
     take_encoder,
 )
+from djepa.models.selection import collect_each, select
 from djepa.models.step import Step
 from djepa.models.tdjepa import TDJEPA, PlanningCost
 from djepa.models.train import Trainer
@@ -35,7 +37,7 @@ from djepa.models.weights import (
     save_geometry,
     weights_hash,
 )
-from djepa.tasks.task import Scene, get_task
+from djepa.tasks.task import PLAIN, Scene, get_task
 from djepa.worlds.push import PushWorld
 from tiny import TINY, TINY_PATCHES, simulate
 
@@ -194,7 +196,18 @@ def test_ties_are_no_choice(tiny: Path) -> None:
     config = TrainConfig("lewm", steps=8, episodes=32, shrink=64, development=8)
     trainer = Trainer(config, tiny / "out", tiny / "episodes")
     assert trainer.development[0].outcomes.success[:, 0].any()
-    assert trainer.select(trainer.model) == 0.0
+    chosen = trainer.select(trainer.model)
+    assert chosen.selection == 0.0
+    assert math.isnan(chosen.spearman)  # four equal costs have no order
+
+
+def test_the_correlation_is_that_of_the_audit(tiny: Path) -> None:
+    """Among the nearest four of every start, against costs of what execution showed."""
+    (bank,) = collect_each(TrainConfig("lewm"), tiny / "judged", 6)
+    model = load_geometry("lewm")
+    chosen, of = select(model, [bank], PLAIN, torch.device("cpu")), quality(model, bank)
+    assert chosen.selection == of.native
+    assert chosen.spearman == pytest.approx(of.spearman[4], abs=1e-6)
 
 
 def test_an_encoder_that_does_not_fit_is_named(tiny: Path) -> None:

@@ -50,7 +50,7 @@ from djepa.models.recipes import (
     take_encoder,
 )
 from djepa.models.resume import BEST, LOG, STATE, claim, read_state, write_state, writer_of
-from djepa.models.selection import collect_each, select
+from djepa.models.selection import Chosen, collect_each, select
 from djepa.models.step import Step
 from djepa.models.tdjepa import TDJEPA, PlanningCost
 from djepa.models.weights import card, save_geometry
@@ -147,10 +147,10 @@ class Trainer:
             log.write(json.dumps(entry) + "\n")
         print(json.dumps(entry), flush=True)
 
-    def select(self, model: Trainable) -> float:
-        """Share of development starts on which the native choice succeeds; NaN without any."""
+    def select(self, model: Trainable) -> Chosen:
+        """How the native choice does on development starts; NaN without any."""
         if not self.development:
-            return math.nan
+            return Chosen(math.nan, math.nan)
         return select(model, self.development, self.config.look, self.device)
 
     def _fresh(self) -> Trainable:
@@ -201,7 +201,7 @@ class Trainer:
         step = Step(compiled, model, c.rate / 2, c.decay, random=self.dropout)
         for i in self._loop("joint", step, windows, self.first_steps):
             self.episodes.take(self._visible(i))
-        self.say(phase="joint", step=self.first_steps, **_known(selection=self.select(model)))
+        self.say(phase="joint", step=self.first_steps, **_known(self.select(model)))
 
     def _distil_phase(self, model: PatchGeometry) -> None:
         """The encoder alone, taught by its own average."""
@@ -345,11 +345,12 @@ class Trainer:
             return -math.inf, model  # any trained predictor is better than none
         model.load_state_dict(read_state(path)[0])
         with parallel.alone():
-            return self._worth(self.select(model), self._validate(model, cache)), model
+            chosen = self.select(model)
+            return self._worth(chosen, self._validate(model, cache)), model
 
-    def _worth(self, selection: float, loss: float) -> float:
+    def _worth(self, chosen: Chosen, loss: float) -> float:
         """By which checkpoints are chosen: selection, or the validation loss of recorded data."""
-        return selection if self.development else -loss
+        return chosen.selection if self.development else -loss
 
     def _better(
         self, best: tuple[float, Trainable], model: Trainable, i: int, cache: Cache
@@ -357,13 +358,13 @@ class Trainer:
         if not self.first:
             return best
         with parallel.alone():
-            selection, loss = self.select(model), self._validate(model, cache)
-        self.say(phase="predictor", step=i, validation=loss, **_known(selection=selection))
-        worth = self._worth(selection, loss)
+            chosen, loss = self.select(model), self._validate(model, cache)
+        self.say(phase="predictor", step=i, validation=loss, **_known(chosen))
+        worth = self._worth(chosen, loss)
         if worth < best[0]:
             return best
         write_state(self.out / BEST, model.state_dict(), {})
-        about = card(asdict(self.config), model, "", {"step": i, **_known(selection=selection)})
+        about = card(asdict(self.config), model, "", {"step": i, **_known(chosen)})
         save_geometry(model, self.out / "best", about, replace=True)  # useful if the run never ends
         return worth, model
 
@@ -390,6 +391,6 @@ class Trainer:
         return found.loss
 
 
-def _known(**values: float) -> dict[str, float]:
+def _known(chosen: Chosen) -> dict[str, float]:
     """Those that are numbers."""
-    return {name: value for name, value in values.items() if not math.isnan(value)}
+    return {name: value for name, value in chosen._asdict().items() if not math.isnan(value)}
