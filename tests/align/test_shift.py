@@ -1,5 +1,6 @@
 """New evidence beside that of the calibration: changed is reported, alike is not; no outcomes."""
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 import torch
 
 from djepa.align.fit import AlignConfig, Alignment
-from djepa.align.shift import compare_evidence
+from djepa.align.gates import NEVER, Gate
+from djepa.align.shift import admit, compare_evidence
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 
@@ -78,3 +80,26 @@ def test_what_cannot_be_compared_is_named(alignment: Alignment) -> None:
     )
     with pytest.raises(DjepaError, match="Unknown geometry 'a'"):
         compare_evidence(alignment, drawn(1), other)
+
+
+def test_a_gate_opens_only_for_starts_like_those_of_its_calibration(alignment: Alignment) -> None:
+    """On other starts the base choice is made, and the alignment itself stays as it was."""
+    open_one = replace_gate(alignment, Gate(-1.0, alignment.config.mode))
+    alike, found = admit(open_one, drawn(3), drawn(4))
+    assert alike is open_one
+    assert not found.noticed
+    changed = drawn(4, scale=2.0)
+    kept, found = admit(open_one, drawn(3), changed)
+    assert found.noticed
+    assert kept.gate is not None
+    assert kept.gate.threshold == NEVER
+    decided = kept.decide(changed)
+    assert not decided.opened.any()
+    assert torch.equal(decided.final, decided.base)
+    assert open_one.decide(changed).opened.all()
+
+
+def replace_gate(alignment: Alignment, gate: Gate) -> Alignment:
+    found = copy.copy(alignment)
+    found.gate = gate
+    return found

@@ -12,6 +12,9 @@ from traffic_files import write_npz
 
 from djepa.align.driving_fit import ANCHOR, CORRECTION, fit_anchor, fit_correction
 from djepa.align.driving_store import load_readout, save_readout
+from djepa.align.gates import Gate
+from djepa.align.shift import Shift
+from djepa.align.suite import Suite
 from djepa.bank.driving import TrafficBank, collect_traffic
 from djepa.errors import DjepaError
 from djepa.evaluate.graded import paired_quality, qualities, way_made
@@ -19,7 +22,15 @@ from djepa.models.nets import initialise
 from djepa.models.traffic import TrafficModel, save_native
 from djepa.models.traffic_predict import load_scorer, view
 from djepa.pools.driving import fit_vocabulary
-from djepa.rollout.driving import RECORDED, TrafficConfig, recorded_files, scenes_in
+from djepa.rollout.driving import (
+    EACH,
+    FURTHER,
+    RECORDED,
+    TrafficConfig,
+    _places,
+    recorded_files,
+    scenes_in,
+)
 from djepa.rollout.engine import LocalEngine
 from djepa.seeds import generator
 from djepa.studies import driving_fits
@@ -188,6 +199,41 @@ def test_graded_pairs_by_hand() -> None:
     # Of the eight flips of three logs, those with |sum| >= 0.8 are +++ ++- and their mirrors.
     assert found.p == pytest.approx(0.5, abs=0.02)
     assert way_made(ours, theirs, np.ones(4), logs).share == pytest.approx(0.8 / 2.55)
+
+
+def test_a_gate_stays_shut_where_scenes_differ_or_are_too_few(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (case,) = study.cases("confirmation")
+
+    def opened(shift: Shift | None) -> dict[str, bool]:
+        monkeypatch.setattr(driving_fits, "shift_of", lambda *given: shift)
+        _, choices = study.decided(case)
+        found = {name: choices[name].opened for name in ("D-JEPA", "D-JEPA, unchecked")}
+        return {name: bool(of is not None and of.any()) for name, of in found.items()}
+
+    load = Study.suite
+
+    def wide(self: Study, group: str) -> Suite:
+        """Its D-JEPA has a gate that always opens."""
+        found = load(self, group)
+        found.alignments["D-JEPA"].gate = Gate(-1e9)
+        return found
+
+    monkeypatch.setattr(Study, "suite", wide)
+    assert opened(Shift(1.0, "", {}, (9, 9))) == {"D-JEPA": True, "D-JEPA, unchecked": True}
+    for unlike in (Shift(1e-5, "", {}, (9, 9)), None):
+        assert opened(unlike) == {"D-JEPA": False, "D-JEPA, unchecked": True}
+
+
+def test_further_cars_are_those_that_the_first_recorded_scenes_leave_out() -> None:
+    files = (("a", "b"),)
+    for cars in (3, EACH, EACH + 1, 40):
+        first = set(_places(TrafficConfig(RECORDED, 1, EACH, files=files), cars))
+        further = set(_places(TrafficConfig(FURTHER, 1, 100, files=files), cars))
+        assert len(first) == min(EACH, cars)
+        assert not first & further
+        assert first | further == set(range(cars))
 
 
 def test_recorded_scenes_are_read_from_their_files(tmp_path: Path) -> None:

@@ -290,6 +290,11 @@ _LISTED = (
         "best",
     ),
     _ours(
+        "D-JEPA, unchecked",
+        "D-JEPA, without the comparison of evidence",
+        "D-JEPA whose gate may also open where the evidence differs from that of the calibration.",
+    ),
+    _ours(
         "D-JEPA, native alone",
         "D-JEPA, from the native score alone",
         "D-JEPA without forecasts.",

@@ -9,13 +9,15 @@ is multiplied by how many there are (Bonferroni).
     agreement of every two models: the correlation of their ranks in the pool
     the advantage that the gate compares with its threshold
 
-A small p says that the guarantee is void. A large one says only that nothing was noticed.
+A small p says that the guarantee is void. A large one says only that nothing was noticed. Where a
+difference is noticed, `admit` keeps the gate shut, so that the base choice is made.
 
 Legend: N starts, K candidates.
 """
 
+import copy
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import combinations
 from typing import Any
@@ -26,6 +28,7 @@ from scipy.stats import ks_2samp
 from torch import Tensor
 
 from djepa.align.fit import Alignment
+from djepa.align.gates import NEVER
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, start_of
 
@@ -74,6 +77,24 @@ def compare_evidence(alignment: Alignment, calibration: Some, new: Some) -> Shif
     found = {n: float(ks_2samp(olds[n], news[n], method="asymp").pvalue) for n in olds}
     least = min(found, key=found.__getitem__)
     return Shift(min(1.0, len(found) * found[least]), least, found, starts)
+
+
+def admit(alignment: Alignment, calibration: Some, window: Some) -> tuple[Alignment, Shift]:
+    """The alignment for starts like those of the window, and what the comparison found.
+
+    Its gate stays shut if the evidence of the window differs from that of the calibration: a gate
+    that was calibrated elsewhere admits no change. No outcome is read.
+    """
+    found = compare_evidence(alignment, calibration, window)
+    return (shut(alignment) if found.noticed else alignment), found
+
+
+def shut(alignment: Alignment) -> Alignment:
+    """The same alignment with a gate that never opens: it makes the base choice."""
+    kept = copy.copy(alignment)
+    assert alignment.gate is not None
+    kept.gate = replace(alignment.gate, threshold=NEVER)
+    return kept
 
 
 def _starts(features: Features) -> int:

@@ -38,6 +38,8 @@ from djepa.worlds.traffic.scene import AHEAD, Scene
 Arrays = dict[str, npt.NDArray[Any]]
 PARTS = ("pdms", "nc", "dac", "ttc", "ep", "comfort", "ddc", "progress")
 RECORDED = "recorded"  # the split of scenes from files
+FURTHER = "recorded-further"  # the split of the cars in the same files that RECORDED leaves out
+EACH = 6  # cars of a recorded log in RECORDED
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,16 @@ def scenes_in(config: TrafficConfig, log: int, folder: Path | None = None) -> tu
     recording = _recording(config, log, folder)
     before = _shown_before(config, log, folder)
     rows = [row for row in egos(recording) if recording.ids[row] not in before]
-    places = np.linspace(0, len(rows) - 1, min(config.per_log, len(rows))).round().astype(int)
-    return tuple(cut(recording, rows[i]) for i in np.unique(places).tolist())
+    return tuple(cut(recording, rows[i]) for i in _places(config, len(rows)))
+
+
+def _places(config: TrafficConfig, cars: int) -> list[int]:
+    """Which of the cars of a recorded log: some, evenly; or those that are not among them."""
+    each = EACH if config.split == FURTHER else config.per_log
+    spread = np.unique(np.linspace(0, cars - 1, min(each, cars)).round().astype(int)).tolist()
+    if config.split != FURTHER:
+        return spread
+    return [i for i in range(cars) if i not in spread][: config.per_log]
 
 
 def _recording(config: TrafficConfig, log: int, folder: Path) -> Recording:

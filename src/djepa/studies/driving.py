@@ -22,9 +22,9 @@ from djepa.bank.driving import TrafficBank, collect_traffic
 from djepa.errors import DjepaError
 from djepa.evidence.score import Score
 from djepa.models.traffic_predict import NAME, load_scorer, predict_traffic, view
-from djepa.rollout.driving import RECORDED, TrafficConfig, recorded_files
+from djepa.rollout.driving import EACH, FURTHER, RECORDED, TrafficConfig, recorded_files
 from djepa.studies.design import ROLES, Case, Design, Place, Sizes, Source
-from djepa.studies.driving_fits import extra_choosers, fit_extra
+from djepa.studies.driving_fits import OURS, UNCHECKED, extra_choosers, fit_extra
 from djepa.studies.driving_inputs import EVERY, RISKS, RULES, traffic_evidence
 from djepa.studies.measures.driving import PARTS_OF_PDMS, SCENES
 from djepa.studies.measures.driving_inspector import inspector
@@ -34,7 +34,7 @@ from djepa.studies.stages import Say
 from djepa.studies.study import Study
 from djepa.worlds.traffic.forecast import FORECASTS
 
-OURS, ALONE, PLAIN = "D-JEPA", "D-JEPA, native alone", "D-JEPA, straight forecast"
+ALONE, PLAIN = "D-JEPA, native alone", "D-JEPA, straight forecast"
 SIMPLE = "mixture, simple forecasts"
 GRADED: Mixing = "graded+ranks"  # the mixture maximises expected PDMS
 FUSION, CONTROL = "fusion", "consensus + fusion"
@@ -42,7 +42,7 @@ STRAIGHT, TWO = (NAME, "straight"), (NAME, *FORECASTS)
 ALL = (*EVERY, *RISKS)
 NEAR_BEST = 0.05  # a choice is a success if its PDMS is within 5 points of the best candidate's
 SPLITS = dict(zip(ROLES, ("fit", "calibration", "confirmation", "guarantee"), strict=False))
-EACH = 6  # scenes of a recorded log
+MANY = 100  # scenes of a recorded log at most, of the cars that are left
 HARD = 0.1  # PDMS by which the native choice is below the best, in the scenes of preset paper
 
 
@@ -57,8 +57,9 @@ def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
         found.append(Case("generated", config))
     if role == "confirmation" and place.recorded is not None:
         files = recorded_files(place.recorded) if place.recorded != Path() else (("", ""),)
-        config = TrafficConfig(RECORDED, len(files), EACH, block=2, files=files)
-        found.append(Case(RECORDED, config))
+        for split, each in ((RECORDED, EACH), (FURTHER, MANY)):
+            config = TrafficConfig(split, len(files), each, block=2, files=files)
+            found.append(Case(split, config))
     return found
 
 
@@ -167,6 +168,7 @@ DRIVING = Design(
         PLAIN,
         SIMPLE,
         "mixture",
+        UNCHECKED,
     ),
     base="native score",
     published="anchor-relative with risk",

@@ -1,10 +1,12 @@
 """What the driving study fits beside the shared suite: the paper's readouts, a certified gate.
 
+Here, too, the gate of D-JEPA is kept shut on a case whose evidence differs from the calibration's.
+
 Legend: N scenes, K candidates.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 
 import torch
@@ -14,9 +16,10 @@ from djepa.align.driving import DrivingEvidence, DrivingOutcomes
 from djepa.align.driving_fit import HERE, fit_anchor, fit_correction
 from djepa.align.driving_fusion import fit_fusion
 from djepa.align.driving_store import Readout, load_readout, save_readout
-from djepa.align.gates import Gate
+from djepa.align.gates import NEVER, Gate
 from djepa.align.methods import Choice, Chooser, aligned
 from djepa.align.risk import Guarantee, risk_controlled
+from djepa.align.shift import shut
 from djepa.artefacts.folder import Folder
 from djepa.artefacts.records import Kind, encode_json
 from djepa.artefacts.write import save as save_folder
@@ -28,10 +31,12 @@ from djepa.models.traffic import PARTS
 from djepa.models.traffic_predict import NAME
 from djepa.rollout.engine import Engine
 from djepa.studies.design import Case
+from djepa.studies.measures.shift import shift_of
 from djepa.studies.stages import Say
 from djepa.studies.study import Study
 from djepa.threads import one_thread
 
+OURS, UNCHECKED = "D-JEPA", "D-JEPA, unchecked"  # with and without a comparison of evidence
 CERTIFIED, FILE = "D-JEPA, certified", "guarantee.json"
 LIMIT, CONFIDENCE = 0.01, 0.95  # harm, and how sure
 FOLDS, FEW = 5, 12  # groups of logs that are left out; of so few logs each one alone
@@ -105,7 +110,11 @@ def fit_extra(study: Study, group: str, say: Say) -> None:
 
 
 def extra_choosers(study: Study, case: Case) -> dict[str, Chooser]:
-    """The readouts, which see what the scorer says of the same scenes; the certified gate."""
+    """The readouts, which see what the scorer says of the same scenes; D-JEPA and certified gate.
+
+    Both keep their gates shut if the scenes of the case differ, before execution, from those of
+    the calibration, or are too few to tell.
+    """
     place, bank = study.place, _bank(study, case)
 
     @cache
@@ -124,15 +133,19 @@ def extra_choosers(study: Study, case: Case) -> dict[str, Chooser]:
     found = {name: reads(load_readout(place.own(case.group, name))) for name in FITS}
     limit: Guarantee = Folder(place.own(case.group, CERTIFIED), GUARANTEE).record(FILE)
 
+    ours = study.suite(case.group).alignments[OURS]
+    shift = shift_of(study, case)
+    alike = shift is not None and not shift.noticed
+    gate = limit.gate if alike else replace(limit.gate, threshold=NEVER)
+
     def certified(e: Evidence) -> Choice:
         base, refined = _native_and_ours(study, case.group, e)
-        opened = limit.gate.opens(base, refined, e.ids)
-        position = limit.gate.choose(base, refined, e.ids)
-        gain = limit.gate.advantage(base, refined, e.ids)
-        final = limit.gate.final(base, refined, e.ids)
-        return Choice(position, final, base, opened, gain, limit.gate.threshold)
+        opened, position = gate.opens(base, refined, e.ids), gate.choose(base, refined, e.ids)
+        gain, final = gate.advantage(base, refined, e.ids), gate.final(base, refined, e.ids)
+        return Choice(position, final, base, opened, gain, gate.threshold)
 
-    return {**found, CERTIFIED: certified}
+    admitted = aligned(ours if alike else shut(ours))
+    return {**found, CERTIFIED: certified, OURS: admitted, UNCHECKED: aligned(ours)}
 
 
 def _certify(study: Study, group: str) -> Guarantee:

@@ -6,8 +6,8 @@ Where it does not, what was calibrated there says nothing here: neither gate nor
 from collections.abc import Iterator
 from typing import Any
 
-from djepa.align.shift import LEAST, LEVEL, compare_evidence
-from djepa.evidence.evidence import start_of
+from djepa.align.shift import LEAST, LEVEL, Shift, compare_evidence
+from djepa.evidence.evidence import join, start_of
 from djepa.report.tables import Table
 from djepa.studies.design import Case, Measure
 from djepa.studies.results import Results
@@ -21,14 +21,22 @@ TEXT = (
 )
 
 
-def _run(study: Study, case: Case, say: Say) -> dict[str, Any]:
+def shift_of(study: Study, case: Case) -> Shift | None:
+    """All starts of a case beside those of the calibration; None if they are too few to tell."""
+    window = study.design.evidence(study.bank(case), case.look)
+    if len(set(map(start_of, window.identities))) < LEAST:
+        return None
     ours = study.suite(case.group).alignments[study.design.ours]
-    _, calibration = study.parts(case.group)
-    new = study.population("confirmation", case).evidence
-    if len(set(map(start_of, new.identities))) < LEAST:
-        return {}
-    found = compare_evidence(ours, calibration.evidence, new)
-    return {"p": found.p, "feature": found.feature, "starts": list(found.starts)}
+    known = study.cases("calibration", case.group)
+    calibration = join([study.population("calibration", one).evidence for one in known])
+    return compare_evidence(ours, calibration, window.to(study.place.device))
+
+
+def _run(study: Study, case: Case, say: Say) -> dict[str, Any]:
+    found = shift_of(study, case)
+    return {} if found is None else {
+        "p": found.p, "feature": found.feature, "starts": list(found.starts)
+    }  # fmt: skip
 
 
 def _tables(results: Results) -> Iterator[Table]:
