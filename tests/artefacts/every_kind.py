@@ -38,6 +38,7 @@ from djepa.control.loop import CONTROL
 from djepa.control.visited import VISITED
 from djepa.evidence.evidence import Evidence
 from djepa.lift.file import PLANNER, write_planner
+from djepa.lift.head import HEAD, load_head, save_head
 from djepa.lift.planner import load_planner
 from djepa.lift.temporal import (
     Checkpoint,
@@ -79,7 +80,7 @@ QUICK = AlignConfig(
 RECIPE = Recipe({"fusion": (PAIR, None)}, {"log costs": QUICK})
 KINDS_OF = (
     *(BANK, EVIDENCE, GEOMETRY, ALIGNMENT, PATCH, SUITE_KIND, PLANNER, STUDY, CONTROL, VISITED),
-    *(TRAFFIC, BIMANUAL, RECORDED, READOUT, GATES_KIND, GUARANTEE, DRIVING, TWO_ARMS),
+    *(TRAFFIC, BIMANUAL, RECORDED, READOUT, GATES_KIND, GUARANTEE, DRIVING, TWO_ARMS, HEAD),
 )
 
 
@@ -154,6 +155,7 @@ def make_all(root: Path, small_bank: Path) -> dict[str, Artefact]:
             types={"config.json": TypedAlignment},
         ),
         "temporal": _temporal(root / "temporal", alignment),
+        "head": _head(root / "head"),
         "patch": _patch(root / "patch", home),
         "suite": _suite(root / "suite", parts),
         "planner": _planner(root / "planner", alignment, home),
@@ -196,6 +198,11 @@ def _temporal(path: Path, alignment: Alignment) -> Artefact:
         return _decided(found.relational), cost, found.history
 
     return Artefact(ALIGNMENT, path, read, known=("config.json/",))
+
+
+def _head(path: Path) -> Artefact:
+    save_head(TemporalTransport(8, 0.2), path, {"note": "x"})
+    return Artefact(HEAD, path, lambda: load_head(path))
 
 
 def _decided(alignment: Alignment) -> Any:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from commands import djepa
+from djepa.artefacts.claim import JSON_OF
 from djepa.bench.geometry import bench_geometry, drift, format_rows, start_by_start
 from djepa.bench.measure import Options
 from djepa.bench.subject import RANDOM, STORED, Subject, decisions, load_subject, scene_of
@@ -46,6 +47,7 @@ def test_the_command_writes_every_row(folders: list[str], tmp_path: Path) -> Non
     done = djepa("bench", "geometry", "--geometry", *folders, *sizes)
     assert done.returncode == 0, done.stderr
     assert "| lewm own size, starts |" in done.stdout
+    assert JSON_OF["bench"](out)  # or the next could not replace it
     numbers = json.loads(out.read_text())
     assert {"device", "threads", "torch", "options", "rows"} == numbers.keys()
     assert numbers["options"]["starts"] == 2

@@ -12,6 +12,7 @@ import pytest
 from control_kit import fit_alignment
 
 from commands import djepa
+from djepa.artefacts.claim import JSON_OF
 from djepa.control import parts, planners
 from djepa.control.episodes import EpisodeConfig, draw_episodes
 from djepa.control.loop import Work, control, run_block
@@ -292,6 +293,7 @@ def test_the_command(models: Path, tmp_path: Path) -> None:
     assert "moderate (cost < 1): " in done.stdout
     assert f"strict, against {first}" in done.stdout.replace("\n", " ")
     assert '"success_rate"' in note.read_text()
+    assert JSON_OF["control"](note)  # or it would not be replaced by the next
     done = djepa("control", "push", "--planner", "mpi", "--out", tmp_path / "third")
     assert done.returncode == 1
     assert "Did you mean 'mppi'" in done.stderr

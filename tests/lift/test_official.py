@@ -18,6 +18,7 @@ from djepa.align.store import load_alignment
 from djepa.cli.main import main
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
+from djepa.lift.head import load_head, save_head
 from djepa.lift.official import (
     ALIGNMENTS,
     GEOMETRY,
@@ -309,6 +310,13 @@ def test_a_transport_head_moves_as_before(tmp_path: Path) -> None:
     for n, k, t in ((0, 0, 0), (1, 3, 4), (0, 2, 1)):
         row = torch.tensor([*ranks[n, k].tolist(), float(gate[n]), t / 4])
         assert beta[n, k, t].item() == pytest.approx(0.1 * torch.tanh(net(row)).item(), abs=1e-6)
+    with pytest.raises(SystemExit) as done:
+        main(["convert", str(folder), "--out", str(tmp_path / "out")])
+    assert done.value.code == 0
+    stored = load_head(tmp_path / "out")
+    assert torch.equal(stored.coefficients(ranks, gate, 5), beta)
+    with pytest.raises(DjepaError, match="holds a finished transport head already"):
+        save_head(head, tmp_path / "out", {})
 
 
 @pytest.mark.parametrize("name", [REALIZATION, REACHER_WORLD])

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from djepa.align.fit import Alignment, Given
 from djepa.align.outcomes import Outcomes
+from djepa.artefacts.claim import metadata_of
 from djepa.artefacts.store import locate
 from djepa.audit.choices import DENSEST, FIRST, RANDOM, Choices, compare
 from djepa.audit.gap import audit as audit_costs
@@ -85,7 +86,7 @@ class Report:
             axes.set(title=name, xlabel="successful starts, %", xlim=(-2, 102))
         if path is not None:
             data, file = io.BytesIO(), locate(path)
-            figure.savefig(data, format=file.suffix[1:])
+            figure.savefig(data, format=file.suffix[1:], metadata=metadata_of(file.suffix))
             write_atomically(file, data.getvalue())
         return figure
 

@@ -90,9 +90,9 @@ class Audit:
 
     def _check(self) -> None:
         """What cannot be taken or written is refused before the work, not ignored or after it."""
+        from djepa.artefacts.claim import JSON_OF, claim_figure, claim_file
         from djepa.audit.report import check_figure
         from djepa.errors import DjepaError
-        from djepa.files import naming
 
         kind = self._kind()
         names = [of.name for of in fields(self) if of.name != "what"]
@@ -104,11 +104,9 @@ class Audit:
             raise DjepaError(f"An audit of {kind} takes no {' and no '.join(wrong)}.")
         if self.figure:
             check_figure(self.figure)
-        for path in filter(None, (self.json, self.figure)):
-            with naming(path):
-                path.parent.mkdir(parents=True, exist_ok=True)
-            if path.is_dir():
-                raise DjepaError(f"Cannot write {path}: it is a folder. Name a file.")
+            claim_figure(self.figure)
+        if self.json:
+            claim_file(self.json, JSON_OF["audit"])
 
     def _kind(self) -> str:
         """Of what is audited, one that `TAKES` knows."""

@@ -30,6 +30,7 @@ class Bench(Options):
 
     def run(self) -> int:
         """Measure and print a table per bench."""
+        from djepa.artefacts.claim import JSON_OF, claim_file
         from djepa.bench.align import bench_align
         from djepa.bench.arm import bench_arm
         from djepa.bench.engine import bench_engine
@@ -52,6 +53,8 @@ class Bench(Options):
             "arm": bench_arm,
         }
         check_name("bench", self.what, (*benches, ALL))
+        if self.json:
+            claim_file(self.json, JSON_OF["bench"])
         found: dict[str, list[Row]] = {}
         for name in [n for n in benches if n not in ALONE] if self.what == ALL else [self.what]:
             rows = found[name] = []
@@ -63,12 +66,10 @@ class Bench(Options):
 
     def _write(self, found: "dict[str, list[Row]]") -> None:
         from djepa.bench.measure import machine
-        from djepa.files import naming, to_json, write_atomically
+        from djepa.files import to_json, write_atomically
 
         if self.json is None:
             return
-        with naming(self.json):
-            self.json.parent.mkdir(parents=True, exist_ok=True)
         rows = [{"bench": name, **row.as_dict()} for name in found for row in found[name]]
         given = {name: value for name, value in asdict(self).items() if name not in PATHS}
         numbers = {**machine(self.device), "options": given, "rows": rows}

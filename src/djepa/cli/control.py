@@ -91,6 +91,7 @@ class Control:
 
     def run(self) -> int:
         """Run what is missing, print what came out."""
+        from djepa.artefacts.claim import DECISIONS, JSON_OF, claim_file
         from djepa.control.episodes import EpisodeConfig
         from djepa.control.loop import control
         from djepa.control.planners import Planner, PlannerConfig
@@ -98,6 +99,10 @@ class Control:
         from djepa.files import to_json, write_atomically
         from djepa.interop.record import write_decisions
 
+        if self.json:
+            claim_file(self.json, JSON_OF["control"])
+        if self.decisions:
+            claim_file(self.decisions, DECISIONS)
         run = self.execution
         others = [Episodes(path) for path in self.against]  # a wrong one is named before the work
         block = run.block or (4 if run.device == "cpu" else 64)

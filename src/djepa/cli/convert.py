@@ -9,8 +9,6 @@ from tyro.conf import Positional, arg
 from djepa.cli.console import console
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from djepa.lift.official import Profile
     from djepa.models.lewm import LeWM
 
@@ -46,6 +44,7 @@ class Convert:
         from djepa.align.plastic import save_patch
         from djepa.align.store import save_alignment
         from djepa.lift import official
+        from djepa.lift.head import save_head
         from djepa.models.weights import save_geometry
 
         card = {"profile": profile.name, "config": profile.config}
@@ -59,11 +58,11 @@ class Convert:
             save_geometry(official.to_geometry(profile), self.out, card)
             return "a geometry; use it with djepa predict --geometry"
         if profile.name == official.TRANSPORT:
-            self._transport(official.to_transport(profile).state_dict())
+            save_head(official.to_transport(profile), self.out, card)
             return "a transport head"
         parts = official.to_parts(profile)
         if parts.transport is not None:
-            self._transport(parts.transport.state_dict())
+            save_head(parts.transport, self.out / "transport", card)
         for name, model in parts.geometries.items():
             save_geometry(model, self.out / "geometries" / name, card)
         save_alignment(parts.alignment, self.out / "alignment", card)
@@ -80,11 +79,3 @@ class Convert:
         if not isinstance(model, LeWM):
             raise DjepaError(f"{self.base} holds a {model.name}; a patch adapts a TD-JEPA.")
         return model
-
-    def _transport(self, tensors: "dict[str, Tensor]") -> None:
-        from safetensors.torch import save
-
-        from djepa.files import write_atomically
-
-        self.out.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.out / "transport.safetensors", bytes(save(tensors)))

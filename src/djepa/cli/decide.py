@@ -28,10 +28,13 @@ class Decide:
 
     def run(self) -> int:
         """Decide, some starts after the other, and say how often the gate opened."""
+        from djepa.artefacts.claim import DECISIONS, claim_file
         from djepa.bank.read import Bank
         from djepa.interop.decide import decide_with, load_decider
         from djepa.interop.record import write_decisions
 
+        if self.out:
+            claim_file(self.out, DECISIONS)
         bank, decider, counts = Bank(self.bank), load_decider(self.alignment), [0, 0]
         known = Bank(self.calibration) if self.calibration else None  # named before the work
 
@@ -94,11 +97,14 @@ class Export:
         from djepa.align.methods import Composition
         from djepa.align.plastic import load_patch
         from djepa.align.store import load_alignment, read_alignment_card
+        from djepa.artefacts.claim import GRAPH, claim_file
         from djepa.artefacts.records import folder_hash
         from djepa.errors import DjepaError
         from djepa.lift.file import write_planner
         from djepa.lift.planner import load_planner
 
+        if self.onnx:
+            claim_file(self.onnx, GRAPH)
         if self.onnx and self.alignment.is_file():
             self._write_graph(self.alignment, self.onnx)
             return 0

@@ -22,6 +22,7 @@ class Pools:
 
     def run(self) -> int:
         """Print the table."""
+        from djepa.artefacts.claim import JSON_OF, claim_figure, claim_file
         from djepa.bank.read import Bank
         from djepa.errors import DjepaError
         from djepa.files import write_atomically
@@ -29,6 +30,10 @@ class Pools:
 
         if not self.banks:
             raise DjepaError("Name at least one bank: djepa pools runs/push")
+        if self.json:
+            claim_file(self.json, JSON_OF["pools"])
+        if self.figure:
+            claim_figure(self.figure)
         stats = [pool_stats(Bank(path)) for path in self.banks]
         console.print(stats_markdown(stats))
         if self.json:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from djepa.artefacts.claim import GRAPH, claim_file
 from djepa.errors import DjepaError, MissingExtraError
 from djepa.evidence.logs import LogMixture
 from djepa.evidence.tokens import NEIGHBOURS
@@ -28,10 +29,12 @@ MOST = 2**10  # starts of a call, and candidates of a start
 def export_onnx(planner: Planner, path: Path, horizon: int = 25, made_from: str = "") -> None:
     """Write the graph for candidates of `horizon` controls; any N, any K.
 
-    Weights stay in the file; there is nothing beside it.
+    Weights stay in the file; there is nothing beside it. A file that is no such graph is not
+    written over.
     """
     if planner.composition is not None:
         raise DjepaError("A graph holds no composition: export the planner without --patch.")
+    claim_file(path, GRAPH)
     try:
         import onnx
         import onnxscript  # noqa: F401
@@ -66,6 +69,7 @@ def export_onnx(planner: Planner, path: Path, horizon: int = 25, made_from: str 
             net.chunk = chunk
     assert found is not None
     proto = found.model_proto
+    proto.producer_name = "djepa"  # by which such a file is known
     about = {"geometries": ",".join(graph.names), "least": str(least), "planner": made_from}
     about["feels"] = ",".join(planner.feeling())
     onnx.helper.set_model_props(proto, about)

@@ -16,12 +16,13 @@ import msgspec
 
 from djepa.align.fit import Decision
 from djepa.align.gates import Gate
+from djepa.artefacts.claim import DECISIONS, claim_file
 from djepa.artefacts.records import LARGEST, decode, read_bytes
 from djepa.artefacts.store import locate
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import best
-from djepa.files import naming, to_json, write_atomically
+from djepa.files import to_json, write_atomically
 
 
 class Scorer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -132,7 +133,7 @@ def write_decisions(
 ) -> None:
     """All of them in one file, or nothing; each is written as it comes, and let go of.
 
-    They may be `encoded` already.
+    They may be `encoded` already. A file that holds no decisions is not written over.
     """
     empty = Decisions((), dict(made_from or {}))
     before, _, after = _text(empty).partition("[]")
@@ -145,10 +146,8 @@ def write_decisions(
             between, end = ",\n  ", "\n "
         yield f"{end}]{after}".encode()
 
-    file = locate(path)
-    with naming(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, parts())
+    claim_file(path, DECISIONS)
+    write_atomically(locate(path), parts())
 
 
 def encoded(decision: DecisionRecord) -> str:

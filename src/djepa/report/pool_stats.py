@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from djepa.artefacts.claim import metadata_of
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError, MissingExtraError
 from djepa.evaluate.intervals import Rate, markdown_table, plain, rate_of, rates_by
@@ -237,8 +238,8 @@ def stats_figure(stats: Sequence[PoolStats], path: Path) -> None:
         for axes, entry in zip(panels, stats, strict=True):
             _panel(axes, entry, families)
         panels[0].invert_yaxis()  # shared by all
-        data, kind = io.BytesIO(), path.suffix[1:]
-        figure.savefig(data, format=kind, metadata={"Date": None} if kind == "svg" else None)
+        data = io.BytesIO()
+        figure.savefig(data, format=path.suffix[1:], metadata=metadata_of(path.suffix))
     write_atomically(path, data.getvalue())
 
 

@@ -1,0 +1,56 @@
+"""A converted transport head on disk. Heads that are fitted here lie with their alignment.
+
+HEAD/
+  transport.safetensors  the coefficient network, float32
+  card.json              its width and radius, how it was made
+  manifest.json          format, version, SHA-256 of the two
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from safetensors.torch import save
+
+from djepa.artefacts.folder import Folder
+from djepa.artefacts.records import Kind, encode_json
+from djepa.artefacts.write import save as save_folder
+from djepa.errors import DjepaError
+from djepa.lift.transport import TemporalTransport
+from djepa.models.weights import fill
+
+CARD, TENSORS = "card.json", "transport.safetensors"
+
+
+class HeadRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `card.json` says."""
+
+    hidden: int
+    radius: float
+    card: dict[str, Any]
+
+
+HEAD = Kind("transport head", "djepa-transport", 1, records={CARD: HeadRecord})
+
+
+def save_head(head: TemporalTransport, folder: Path, card: dict[str, Any]) -> None:
+    """Write the folder, the manifest last. A finished head is not overwritten."""
+    record = {"hidden": head.up.out_features, "radius": head.radius, "card": card}
+    tensors = {name: tensor.contiguous() for name, tensor in head.state_dict().items()}
+    files = {TENSORS: bytes(save(tensors)), CARD: encode_json(folder / CARD, record)}
+    save_folder(folder, HEAD, files)
+
+
+def load_head(folder: Path) -> TemporalTransport:
+    """Read a head; strict."""
+    stored = Folder(folder, HEAD)
+    record: HeadRecord = stored.record(CARD)
+    tensors = stored.tensors(TENSORS)
+    bias = tensors.get("up.bias")
+    if bias is None or bias.shape != (record.hidden,):  # before it takes memory
+        raise DjepaError(f"{stored.path / TENSORS} has not the {record.hidden} units of its card.")
+    if not 0 < record.radius < float("inf"):
+        raise DjepaError(f"{stored.path / CARD}: the radius must be above 0, not {record.radius}.")
+    head = TemporalTransport(record.hidden, record.radius)
+    fill(head, tensors, stored.path / TENSORS, exact=True)
+    return head.requires_grad_(False)
