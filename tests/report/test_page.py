@@ -126,7 +126,7 @@ def test_a_page_refuses_what_it_cannot_show(tmp_path: Path) -> None:
     def write(section: Section) -> None:
         write_page(tmp_path / "page.html", Page("", "", sections=(section,)))
 
-    with pytest.raises(DjepaError, match="no png or svg"):
+    with pytest.raises(DjepaError, match="no png, svg or gif"):
         write(Section("", figures=(Figure("", "", tmp_path / "x.pdf"),)))
     with pytest.raises(DjepaError, match="Cannot read"):
         write(Section("", figures=(Figure("", "", tmp_path / "x.png"),)))

@@ -1,4 +1,4 @@
-"""Driving scenes from above: fans of candidates, pairs of drives, film strips.
+"""Driving scenes from above: fans of candidates, pairs of drives, film strips, films.
 
 A scene is the plain dictionary that `studies/measures/driving_views.py` stores: metres in the frame
 of the ego car at the start, which looks along x. All panels of a figure have one scale.
@@ -6,12 +6,14 @@ of the ego car at the start, which looks along x. All panels of a figure have on
 Legend: K candidates, T road users.
 """
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
 from djepa.report.style import (
     BLUE,
@@ -26,7 +28,7 @@ from djepa.report.style import (
     legend_beneath,
     save,
 )
-from djepa.worlds.traffic.plane import corners
+from djepa.worlds.traffic.plane import boxes_meet, corners
 from djepa.worlds.traffic.scene import STEPS, ego_corners
 
 Floats = npt.NDArray[np.float64]
@@ -35,6 +37,7 @@ ROAD, MARK, OTHERS, PEOPLE = "#EEF0F2", "#FFFFFF", "#8A9099", "#CC79A7"
 COLOURS = (VERMILION, BLUE, ORANGE)  # of drives that are compared
 SECOND = 10  # steps
 AROUND = (42.0, 30.0)  # m along and across of a window that moves with the car
+FILM_DPI = 110
 
 
 def fan(stem: Path, scene: Drive, chosen: Mapping[str, int]) -> list[Path]:
@@ -105,6 +108,53 @@ def pair(stem: Path, scene: Drive, chosen: Mapping[str, int], step: int) -> list
             axes.set_title(f"{words}\n{scene['why'][k]}", fontsize=7)
         rows = [(name, k, float(pdms[k]), step / SECOND) for name, k in chosen.items()]
         return save(figure, stem, ("method", "candidate", "PDMS", "time, s"), rows)
+
+
+def film(scene: Drive, chosen: Mapping[str, int]) -> list[Image.Image]:
+    """A picture every 0.1 s, the drives side by side; a ring is around a car that touches another.
+
+    A touch is of the boxes that are drawn. Whose fault it is, the words at the top say.
+    """
+    paths, pdms = np.array(scene["paths"]), np.array(scene["pdms"])
+    frames = []
+    for step in range(STEPS + 1):
+        with canvas(PAGE, 0.5 + PAGE / len(chosen) * AROUND[1] / AROUND[0]) as figure:
+            figure.set_dpi(FILM_DPI)
+            figure.set_layout_engine("compressed", w_pad=0.03, h_pad=0.03)
+            panels = figure.subplots(1, len(chosen), squeeze=False)[0]
+            for axes, (name, k), colour in zip(panels, chosen.items(), COLOURS, strict=False):
+                here = paths[k, step]
+                _ground(axes, scene, _around(here))
+                _others(axes, scene, step)
+                axes.plot(*paths[k, : step + 1, :2].T, color=colour, linewidth=1.2, zorder=4)
+                if touched := _touches(scene, here, step):
+                    ring = {"color": INK, "fillstyle": "none", "markersize": 38, "zorder": 9}
+                    axes.plot(*ego_corners(here).mean(0), "o", **ring)
+                _ego(axes, here, colour)
+                words = f"{name}: PDMS {100 * pdms[k]:.1f}, {scene['why'][k]}"
+                axes.set_title(words, fontsize=7.5, color=colour)
+                axes.text(0.02, 0.94, f"{step / SECOND:.1f} s", transform=axes.transAxes, va="top")
+                if touched:
+                    axes.text(0.98, 0.94, "touches", transform=axes.transAxes, va="top", ha="right")
+            frames.append(_image(figure))
+    return frames
+
+
+def _image(figure: Any) -> Image.Image:
+    """What is drawn, as pixels."""
+    data = io.BytesIO()
+    figure.savefig(data, format="png", dpi=FILM_DPI, metadata={"Software": None})
+    return Image.open(data).convert("RGB")
+
+
+def _touches(scene: Drive, pose: Floats, step: int) -> bool:
+    """Does the car at this pose touch anybody who is there at this step?"""
+    there = [
+        corners(np.array(path[step][:2]), np.array(path[step][2]), np.array(size))
+        for path, size in zip(scene["others"], scene["sizes"], strict=True)
+        if path[step] is not None
+    ]
+    return bool(there) and bool(boxes_meet(ego_corners(pose), np.stack(there)).any())
 
 
 def comfort(stem: Path, scene: Drive, chosen: Mapping[str, int]) -> list[Path]:

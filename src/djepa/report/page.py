@@ -21,7 +21,7 @@ from djepa.errors import DjepaError
 from djepa.files import naming, write_atomically
 from djepa.report.tables import Table, numeric
 
-KINDS = {".png": "image/png", ".svg": "image/svg+xml"}
+KINDS = {".png": "image/png", ".svg": "image/svg+xml", ".gif": "image/gif"}
 DATA = {".csv": "text/csv", ".json": "application/json", ".gz": "application/gzip"}
 MOST = 1 << 20  # bytes of data behind a figure that still travel with the page
 
@@ -32,7 +32,7 @@ class Figure:
 
     title: str
     caption: str
-    file: Path  # png or svg
+    file: Path  # png, svg or gif
     data: Path | None = None
 
 
@@ -177,7 +177,7 @@ def _table(table: Table) -> str:
 def _figure(figure: Figure) -> str:
     kind = KINDS.get(figure.file.suffix.lower())
     if kind is None:
-        raise DjepaError(f"{figure.file} is no png or svg; a page shows only those.")
+        raise DjepaError(f"{figure.file} is no png, svg or gif; a page shows only those.")
     return (
         f'<figure class="plot"><img src="{_uri(figure.file, kind)}" '
         f'alt="{html.escape(figure.title)}"><figcaption><b>{inline(figure.title)}</b> '

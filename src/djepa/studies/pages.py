@@ -88,7 +88,9 @@ def draw_figures(results: Results) -> None:
     drawn = {part.name: list(part.figures(results, folder)) for part in parts(results)}
     write_atomically(folder / "captions.json", to_json(drawn).encode())
     names = [name for of in drawn.values() for name, _ in of]
-    listed = "".join(f"![{name}]({name}.png)\n\n" for name in names)
+    films = {path.stem for path in folder.glob("*.gif")}
+    files = {name: f"{name}.{'gif' if name in films else 'png'}" for name in names}
+    listed = "".join(f"![{name}]({file})\n\n" for name, file in files.items())
     write_atomically(folder / "README.md", listed.encode())
 
 
@@ -126,7 +128,11 @@ def _sections(results: Results) -> Iterator[Section]:
 
 def _figures(folder: Path, captions: Iterable[tuple[str, str]]) -> Iterator[Figure]:
     for name, caption in captions:
-        yield Figure(_title(name), caption, folder / f"{name}.svg", folder / f"{name}.csv")
+        film = folder / f"{name}.gif"  # it has no numbers of its own
+        if film.exists():
+            yield Figure(_title(name), caption, film)
+        else:
+            yield Figure(_title(name), caption, folder / f"{name}.svg", folder / f"{name}.csv")
 
 
 def _title(name: str) -> str:

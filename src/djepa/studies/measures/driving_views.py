@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from djepa.align.registry import label
 from djepa.bank.driving import TrafficBank
-from djepa.report.driving import comfort, fan, pair, strips
+from djepa.report.driving import comfort, fan, film, pair, strips
+from djepa.report.sheet import save_animation
 from djepa.studies.design import Case, Measure
 from djepa.studies.measures.driving import NATIVE, chosen_parts
 from djepa.studies.results import Results
@@ -28,6 +29,8 @@ Mask = npt.NDArray[np.bool_]
 Parts = Mapping[str, npt.NDArray[np.float64]]
 TURNS, BEND = ("comfort",), 0.3  # rad that the native choice turns
 SEEN = 70.0  # m around the car that are drawn
+FILMED = ("avoided", "harmed")  # figures that are films too
+TOUCH = "A ring is around the car while it touches another, whoever is at fault."
 RULES: dict[str, tuple[str, Callable[[Parts, Parts], Mask]]] = {
     "fan": (
         "All 32 candidates as executed. The first scene in which the choice gains 30 points.",
@@ -112,12 +115,16 @@ def chosen_rows(study: Study, case: Case) -> list[tuple[int, dict[str, int]]]:
 def drawn(study: Study, case: Case, row: int) -> dict[str, Any]:
     """One scene in the frame of its ego car, with all executed candidates, as plain numbers."""
     bank = bank_of(study, case)
-    scene = bank.scene(row, study.place.recorded)
-    states = execute(scene.ego, bank.known.poses[row])
+    parts = {name: x[row] for name, x in bank.parts.items()}
+    return from_above(bank.scene(row, study.place.recorded), bank.known.poses[row], parts)
+
+
+def from_above(scene: Scene, poses: Array, parts: Parts) -> dict[str, Any]:
+    """The same of (K, 8, 3) candidates of a scene, and (K,) parts of their PDMS."""
+    states = execute(scene.ego, poses)
     local = to_frame(scene.ego[:3], states[..., :3])
     near = _near(scene)
     others = to_frame(scene.ego[:3], scene.future[near, : STEPS + 1, :3])
-    parts = {name: x[row] for name, x in bank.parts.items()}
     return {
         "road": _local(scene, [*scene.drivable, *(lane.polygon for lane in scene.lanes)]),
         "route": _local(scene, [scene.lanes[i].polygon for i in scene.route]),
@@ -151,6 +158,10 @@ def _figures(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
             else:
                 strips(stem, scene, chosen)
             yield stem.name, f"{text} Scene {scene['start']}."
+            if name in FILMED:
+                moving = folder / f"film-{name}-{case}.gif"
+                save_animation(moving, film(scene, chosen))
+                yield moving.stem, f"The same scene in motion. {TOUCH}"
 
 
 def _nearest(scene: Mapping[str, Any], k: int) -> int:
