@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from commands import djepa
+from djepa.align import shift
 from djepa.align.plastic import Patch, base_hash, plastic_names, save_patch
+from djepa.cli.decide import Decide
 from djepa.cli.fit import FitAlignment
 from djepa.cli.workers import Workers
+from djepa.errors import DjepaError
 from djepa.models.weights import load_geometry
 
 PLAN = """
@@ -104,6 +107,25 @@ def test_deciding_is_the_same_in_every_process_and_never_opens_an_outcome(
     done = djepa("decide", alignment, spoilt, "--out", tmp_path / "three")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "one").read_bytes() == (tmp_path / "three").read_bytes()
+
+
+def test_a_gate_admits_no_change_where_the_evidence_differs(
+    banks: Path,
+    alignment: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(shift, "LEAST", 3)
+    monkeypatch.setattr(shift, "LEVEL", 2.0)  # whatever p is, a difference is noticed
+    out, calibration = tmp_path / "decisions", banks / "calibration"
+    assert Decide(alignment, banks / "test", out, calibration, admit=True).run() == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "The gate stayed shut: every start has the base choice." in said
+    assert "pass on 0" in said
+    assert not any(one["gate"]["opened"] for one in json.loads(out.read_text())["decisions"])
+    with pytest.raises(DjepaError, match="give its bank as --calibration"):
+        Decide(alignment, banks / "test", admit=True).run()
 
 
 @pytest.fixture(scope="module")

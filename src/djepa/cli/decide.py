@@ -24,19 +24,30 @@ class Decide:
     """Write the decision record here as JSON: candidates, every score, choice, order, gate."""
     calibration: Path | None = None
     """Bank on which the gate was calibrated or certified: warn if this one's evidence differs."""
+    admit: bool = False
+    """With --calibration: if the evidence differs, keep the gate shut, so that every start has the
+    base choice."""
     execution: Workers = HERE
 
     def run(self) -> int:
         """Decide, some starts after the other, and say how often the gate opened."""
         from djepa.artefacts.claim import DECISIONS, claim_file
         from djepa.bank.read import Bank
-        from djepa.interop.decide import decide_with, load_decider
+        from djepa.errors import DjepaError
+        from djepa.interop.decide import admitted, compared, decide_with, load_decider
         from djepa.interop.record import write_decisions
 
+        if self.admit and not self.calibration:
+            raise DjepaError(
+                "--admit compares with the calibration: give its bank as --calibration."
+            )
         if self.out:
             claim_file(self.out, DECISIONS)
         bank, decider, counts = Bank(self.bank), load_decider(self.alignment), [0, 0]
         known = Bank(self.calibration) if self.calibration else None  # named before the work
+        found = None
+        if known and self.admit:
+            decider, found = admitted(decider, known, bank)
 
         def records() -> Iterator[str]:
             engine = self.execution.start()
@@ -49,16 +60,12 @@ class Decide:
             write_decisions(self.out, records(), {"bank": bank.hash, **decider.hashes})
         else:
             deque(records(), maxlen=0)
-        if known:
-            from djepa.align.fit import at_once
-            from djepa.align.shift import compare_evidence
-
-            # Some starts at a time, as when they are decided: memory does not grow with the bank.
-            parts = (
-                map(decider.evidence, one.parts(at_once(one.candidates))) for one in (known, bank)
-            )
-            found = compare_evidence(decider.alignment, *parts)
+        if known and not self.admit:
+            found = compared(decider, known, bank)
+        if found:
             console.print(f"{'warning: ' if found.noticed else ''}{found}")
+        if found and found.noticed and self.admit:
+            console.print("The gate stayed shut: every start has the base choice.")
         composed = "composition" in decider.hashes
         passed = (
             "the adapted predictor decided" if composed else "the gate let the aligned choice pass"

@@ -4,12 +4,13 @@ Memory does not grow with the bank: a part is read, decided and let go of.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from djepa.align.fit import Alignment, Decision, at_once
 from djepa.align.gates import Gate
+from djepa.align.shift import Shift, admit, compare_evidence
 from djepa.align.store import alignment_hash, load_alignment
 from djepa.artefacts.records import read_bytes, sha256
 from djepa.bank.read import Bank
@@ -59,6 +60,29 @@ def load_decider(path: Path) -> Decider:
         raise DjepaError(f"{path} holds no gate: fit and calibrate it again.")
     hashes, c = {"alignment": alignment_hash(path)}, alignment.config
     return Decider(alignment, alignment.gate, alignment.decide, c.geometries, c.latents, hashes)
+
+
+def compared(decider: Decider, calibration: Bank, bank: Bank) -> Shift:
+    """Evidence of a bank beside that of the calibration, some starts at a time."""
+    return compare_evidence(decider.alignment, *_both(decider, calibration, bank))
+
+
+def admitted(decider: Decider, calibration: Bank, bank: Bank) -> tuple[Decider, Shift]:
+    """What decides the bank: with a gate that stays shut where its evidence differs."""
+    if "composition" in decider.hashes:
+        raise DjepaError(
+            "A planner that composes has another gate than the one that is admitted. Give the "
+            "folder of its alignment, or leave --admit out."
+        )
+    alignment, found = admit(decider.alignment, *_both(decider, calibration, bank))
+    assert alignment.gate is not None
+    changed = replace(decider, alignment=alignment, gate=alignment.gate, decide=alignment.decide)
+    return changed, found
+
+
+def _both(decider: Decider, *banks: Bank) -> Iterator[Iterator[Evidence]]:
+    """Parts as when they are decided: memory does not grow with the bank."""
+    return (map(decider.evidence, one.parts(at_once(one.candidates))) for one in banks)
 
 
 def decide_bank(bank: Bank, decider: Decider) -> Iterator[tuple[Evidence, Decision]]:
