@@ -8,21 +8,23 @@ from pathlib import Path
 
 from tools.docs.fill import MARK, ROOT, changed
 from tools.docs.growth import draw_growth
+from tools.docs.training import draw_training
 from tools.docs.values import stored
 
 from djepa.align.registry import label
 from djepa.evaluate.rows import successes
 from djepa.report.figures import success_bars
+from djepa.studies.measures.audit import audit_figures
 from djepa.studies.pages import draw_cases
 
 BUILD, PICTURES = ROOT / "build", ROOT / "docs" / "pictures"
+AUDITED = ("published",)  # pools whose audit is drawn
 REMOTE = re.compile(r'<script src="https?://[^"]*"[^>]*></script>')
 
 
 def draw(folder: Path) -> None:
-    """Success of the methods in README's table, and in every shape and look; growth with starts.
-
-    Of each the SVG and its numbers.
+    """Success of the methods in README's table, and in every shape and look; growth with starts;
+    longer trainings; the audit of PushT. Of each the SVG and its numbers.
     """
     table = next(c for c, _ in MARK.findall((ROOT / "README.md").read_text()) if "short(" in c)
     run, *methods = re.findall(r'"([^"]+)"', table)
@@ -34,7 +36,10 @@ def draw(folder: Path) -> None:
     for name in ("shapes-paper", "appearance-paper"):
         for stem, _ in draw_cases(stored(name), folder):
             (folder / f"{stem}.png").unlink()
+    for stem, _ in audit_figures(stored(run), AUDITED, folder):
+        (folder / f"{stem}.png").unlink()
     draw_growth(folder)[0].unlink()
+    draw_training(folder)[0].unlink()
 
 
 def site() -> int:

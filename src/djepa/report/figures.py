@@ -109,11 +109,11 @@ def inversion_bars(stem: Path, inversions: ByShortlist) -> list[Path]:
         axes.axhline(50, color=SOFT, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0.9)
         axes.text(0.005, 51, "chance", color=SOFT, transform=axes.get_yaxis_transform())
         counts = [" / ".join(str(np.size(of[k])) for of in inversions.values()) for k in sizes]
-        ticks = [f"best {k}\nn = {n}" for k, n in zip(sizes, counts, strict=True)]
+        ticks = [f"best {k}\n{n}" for k, n in zip(sizes, counts, strict=True)]
         axes.set_xticks(range(len(sizes)), ticks)
         axes.grid(visible=False, axis="x")
         axes.set(ylim=(0, None), ylabel="pairs in the wrong order, %")
-        axes.set_xlabel("shortlist by predicted cost; n mixed starts, by model")
+        axes.set_xlabel("shortlist by predicted cost; beneath: its mixed starts, by model")
         legend_beneath(figure, axes)
         header = ("model", "shortlist", "mean", "low", "high", "starts")
         return save(figure, stem, header, rows)

@@ -37,7 +37,7 @@ def audit(*cases: str) -> Measure:
         text=("How the order of predicted futures compares with what execution showed.",),
         run=run,
         tables=_tables,
-        figures=_figures,
+        figures=lambda results, folder: audit_figures(results, cases, folder),
         only=cases,
     )
 
@@ -115,8 +115,13 @@ def _by_shortlist(
     return Table(f"audit-{part}-{case}", title.format(case), columns, tuple(rows), note)
 
 
-def _figures(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
+def audit_figures(
+    results: Results, cases: Sequence[str], folder: Path
+) -> Iterator[tuple[str, str]]:
+    """Stem and caption of those that the stored audits of these cases have numbers for."""
     for case, stored in results.measured("audit").items():
+        if case not in cases:
+            continue
         audits = [{**a, "name": _shown(a)} for a in stored]
         gaps = {a["name"]: _numbers(a["gap"]["each"]) for a in audits if a["gap"]}
         if some := {name: each for name, each in gaps.items() if np.isfinite(each).any()}:
