@@ -15,7 +15,7 @@ TABLE = Table(
         ("native lewm", "+4.3", "-0.4 to +8.2"),
         ("a | b, 50 % ± 1", "7.3e-06", ""),
     ),
-    note="All 512 starts; p < 0.05.",
+    note="All 512 *starts*; p < 0.05.",
 )
 
 
@@ -47,7 +47,7 @@ def test_csv_holds_every_cell_as_it_is():
 
 def test_markdown():
     assert to_markdown(TABLE) == (
-        "**Success & loss\\_1, %**\n"
+        "**Success & loss_1, %**\n"
         "\n"
         "| method | % | interval |\n"
         "| --- | --: | --: |\n"
@@ -55,7 +55,7 @@ def test_markdown():
         "|  | +4.3 | -0.4 to +8.2 |\n"
         "| a \\| b, 50 % ± 1 | 7.3e-06 |  |\n"
         "\n"
-        "All 512 starts; p \\< 0.05.\n"
+        "All 512 \\*starts\\*; p < 0.05.\n"
     )
 
 
@@ -75,7 +75,7 @@ def test_latex_prints_a_repeated_first_cell_once():
         r"a | b, 50 \% $\pm$ 1 & $7.3\times 10^{-6}$ &  \\",
         r"\bottomrule",
         r"\end{tabular}",
-        r"\par\smallskip{\footnotesize All 512 starts; p $<$ 0.05.\par}",
+        r"\par\smallskip{\footnotesize All 512 *starts*; p $<$ 0.05.\par}",
         r"\end{table}",
     ]
 

@@ -5,23 +5,32 @@ on push banks of 63 candidates) and `soak`.
 """
 
 import json
+from collections.abc import Callable
 
 from tools.docs.growth import RESULTS, growth_rows, scale_results
 
+from djepa.evaluate.markdown import markdown
 
-def _sizes() -> list[int]:
-    return sorted({starts for of in growth_rows().values() for starts in of})
+Measured = dict[str, float]
 
 
 def scale_memory() -> str:
     """Peak memory by stage and starts."""
-    sizes = _sizes()
-    lines = ["| stage | " + " | ".join(f"{n:,} starts" for n in sizes) + " | more per start |"]
-    lines.append("|---|" + "---:|" * (len(sizes) + 1))
-    for stage, of in growth_rows().items():
-        cells = [f"{of[n]['peak_mb']:,.0f} MB" if n in of else "" for n in sizes]
-        lines.append(f"| {stage} | {' | '.join(cells)} | {_slope(of):.2f} kB |")
-    return "\n".join(lines)
+    return _by_stage(
+        lambda of: f"{of['peak_mb']:,.0f} MB", "more per start", lambda of: f"{_slope(of):.2f} kB"
+    )
+
+
+def _by_stage(
+    cell: Callable[[Measured], str], last: str, of_all: Callable[[dict[int, Measured]], str]
+) -> str:
+    """Stages against starts, and one more column."""
+    sizes = sorted({starts for of in growth_rows().values() for starts in of})
+    lines = [
+        (stage, *(cell(of[n]) if n in of else "" for n in sizes), of_all(of))
+        for stage, of in growth_rows().items()
+    ]
+    return markdown(("stage", *(f"{n:,} starts" for n in sizes), last), lines)
 
 
 def _slope(of: dict[int, dict[str, float]]) -> float:
@@ -32,14 +41,11 @@ def _slope(of: dict[int, dict[str, float]]) -> float:
 
 def scale_time() -> str:
     """CPU seconds by stage and starts, and how many times as long ten times as many take."""
-    sizes = _sizes()
-    lines = ["| stage | " + " | ".join(f"{n:,} starts" for n in sizes) + " | starts/s, largest |"]
-    lines.append("|---|" + "---:|" * (len(sizes) + 1))
-    for stage, of in growth_rows().items():
-        cells = [f"{of[n]['s']:,.1f} s" if n in of else "" for n in sizes]
-        most = max(of)
-        lines.append(f"| {stage} | {' | '.join(cells)} | {most / of[most]['s']:,.0f} |")
-    return "\n".join(lines)
+    return _by_stage(
+        lambda of: f"{of['s']:,.1f} s",
+        "starts/s, largest",
+        lambda of: f"{max(of) / of[max(of)]['s']:,.0f}",
+    )
 
 
 def scale_pool() -> str:
@@ -64,17 +70,14 @@ def _largest() -> dict[str, dict[str, float]]:
 def scale_full() -> str:
     """Every stage on the largest push bank of 63 candidates; memory beside that of the smallest."""
     small, large = min(_full()["collect"]), max(_full()["collect"])
-    lines = [
-        f"| stage | CPU | starts/s | peak, {small:,} starts | peak, {large:,} starts | on disk |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
+    peaks, lines = [f"peak, {n:,} starts" for n in (small, large)], []
     for stage, by in _full().items():
-        of, less = by[large], by[small]
+        of = by[large]
         disk = f"{of['stored_mb'] / 1000:,.2f} GB" if of["stored_mb"] > 10 else ""
-        peaks = f"{less['peak_mb']:,.0f} MB | {of['peak_mb']:,.0f} MB"
-        rate = f"{large / of['seconds']:,.0f}"
-        lines.append(f"| {stage} | {of['seconds']:,.0f} s | {rate} | {peaks} | {disk} |")
-    return "\n".join(lines)
+        used = [f"{by[n]['peak_mb']:,.0f} MB" for n in (small, large)]
+        spent = (f"{of['seconds']:,.0f} s", f"{large / of['seconds']:,.0f}")
+        lines.append((stage, *spent, *used, disk))
+    return markdown(("stage", "CPU", "starts/s", *peaks, "on disk"), lines)
 
 
 def scale_starts() -> str:
@@ -105,8 +108,7 @@ def scale_needs(starts: int = 10_000_000, cores: int = 64) -> str:
          _cores(hours("decide"), cores)),
         ("audit", "", _cores(hours("audit"), cores)),
     )  # fmt: skip
-    lines = ["| stage | storage | time |", "|---|---:|---|"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+    return markdown(("stage", "storage", "time"), rows)
 
 
 def _cores(hours: float, cores: int) -> str:
@@ -127,8 +129,8 @@ def scale_soak() -> str:
         for row in run["rows"]:
             of = found.setdefault(row["name"], [0, 0])
             found[row["name"]] = [of[0] + row["tried"], of[1] + row["survived"]]
-    lines = ["| command | stopped | went on to the same bytes |", "|---|---:|---:|"]
-    return "\n".join([*lines, *(f"| {name} | {n} | {m} |" for name, (n, m) in found.items())])
+    lines = [(name, str(n), str(m)) for name, (n, m) in found.items()]
+    return markdown(("command", "stopped", "went on to the same bytes"), lines)
 
 
 def scale_soaked() -> str:

@@ -18,6 +18,7 @@ from djepa.audit.gap import SHORTLISTS
 from djepa.bench.measure import Row, bench_markdown
 from djepa.evaluate.graded import qualities
 from djepa.evaluate.intervals import Rate, markdown_table
+from djepa.evaluate.markdown import markdown
 from djepa.evaluate.paper import figure
 from djepa.evaluate.rows import successes
 from djepa.models.weights import read_card
@@ -94,13 +95,12 @@ def verdict(run: str, where: str, ours: str, theirs: str) -> str:
 
 def verdicts(run: str) -> str:
     """Every primary comparison with its verdict."""
-    lines = ["| on | method | against | difference, points | adjusted p | verdict |"]
-    lines += ["| --- | --- | --- | --: | --: | --- |"]
+    lines = []
     for v in stored(run).verdicts:
-        points, p = v.points.split(", adjusted p ")
-        cells = (label(v.ours), label(v.theirs), points.replace(" points", ""), p.strip("= "))
-        lines.append(f"| {v.where} | {' | '.join(cells)} | {v.word} |")
-    return "\n".join(lines)
+        points, p = v.points.replace(" points", "").split(", adjusted p ")
+        lines.append((v.where, label(v.ours), label(v.theirs), points, p.strip("= "), v.word))
+    columns = ("on", "method", "against", "difference, points", "adjusted p", "verdict")
+    return markdown(columns, lines)
 
 
 def tables(run: str, *names: str) -> str:
@@ -272,12 +272,12 @@ def card(weights: str, *shown: str, group: str = "") -> str:
 
 def planning() -> str:
     """Success of TD-JEPA on Reacher by the parts of its planning cost."""
-    lines = ["| distance | at the end alone | 0.3 end + 0.7 mean over the way |", "|---|--:|--:|"]
-    rows = _json("reacher-cost.json")["rows"]
-    for name in dict.fromkeys(row["distance"] for row in rows):
-        rates = [Rate(row["hits"], row["of"]) for row in rows if row["distance"] == name]
-        lines.append(f"| {name} | {' | '.join(rate.percent(interval=True) for rate in rates)} |")
-    return "\n".join(lines)
+    found: dict[str, list[str]] = {}
+    for row in _json("reacher-cost.json")["rows"]:
+        rate = Rate(row["hits"], row["of"]).percent(interval=True)
+        found.setdefault(row["distance"], []).append(rate)
+    columns = ("distance", "at the end alone", "0.3 end + 0.7 mean over the way")
+    return markdown(columns, [(name, *rates) for name, rates in found.items()])
 
 
 def old_and_new() -> str:
@@ -294,14 +294,14 @@ def old_and_new() -> str:
         cells = [f"{old['parameters'] / 1e6:.1f} M", f"{old['minutes']:.1f}", f"{old['ms']:.0f}"]
         cells += [rate.percent(interval=True) for rate in cases.values()]
         cells += [_percent(old["realised"]), f"{old['spearman']:.2f}"]
-        lines.append(f"| {GEOMETRIES[name]}, before | {' | '.join(cells)} |")
+        lines.append((f"{GEOMETRIES[name]}, before", *cells))
         of = whole["metrics"]
         cells = [f"{whole['parameters'] / 1e6:.1f} M", f"{_minutes(whole):.1f}", f"{ms[name]:.0f}"]
         cells += [success("pusht-large", case, f"native {name}", True) for case in cases]
         cells += [_percent(of["realised"]), f"{of['spearman']['4']:.2f}"]
-        lines.append(f"| {GEOMETRIES[name]} | {' | '.join(cells)} |")
-    head = "| weights | parameters | GPU minutes | CPU ms a start | reference | decoy | planner |"
-    return "\n".join([f"{head} realised | Spearman, best 4 |", "|---|" + "--:|" * 8, *lines])
+        lines.append((GEOMETRIES[name], *cells))
+    about = ("weights", "parameters", "GPU minutes", "CPU ms a start")
+    return markdown((*about, *cases, "realised", "Spearman, best 4"), lines)
 
 
 def before(method: str, case: str) -> str:
@@ -328,11 +328,10 @@ def training() -> str:
             tested = f"{100 * metrics['native']:.1f} % ({low:.1f}-{high:.1f})"
         marks = {mark["step"]: mark for mark in of["marks"][::-1]}  # EMA, not the mean
         cells = [f"{m['validation']:.3f} / {100 * m['selection']:.1f} %" for m in marks.values()]
-        shown = [cells[-1], cells[len(cells) // 2], cells[0]]
-        steps = f"{of['card']['recipe']['steps']:,}"
-        lines.append(f"| {name} | {steps} | {' | '.join(shown)} | {tested or '-'} |")
-    head = "| model | steps | at half | later | last | success, 2,048 other starts |"
-    return "\n".join([head, "| --- | --: | --: | --: | --: | --: |", *lines])
+        shown = (cells[-1], cells[len(cells) // 2], cells[0])
+        lines.append((name, f"{of['card']['recipe']['steps']:,}", *shown, tested or "-"))
+    head = ("model", "steps", "at half", "later", "last", "success, 2,048 other starts")
+    return markdown(head, lines)
 
 
 def paper(study: str, pools: str, method: str, population: str = "confirmation") -> str:
@@ -353,12 +352,11 @@ def bench(name: str, against: str = "plain") -> str:
 
 def cluster() -> str:
     """Every stage on Ray clusters against one process, as `make cluster` stored it."""
-    rows = ["| stage | cluster | nodes | items | files that are equal |", "|---|---|---|--:|--:|"]
+    rows = []
     for row in _json("cluster.json"):
         equal = f"{row['files'] - len(row['odd'])} of {row['files']}"
-        shown = (row["stage"], row["cluster"], row["nodes"], row["items"], equal)
-        rows.append(f"| {' | '.join(map(str, shown))} |")
-    return "\n".join(rows)
+        rows.append((row["stage"], row["cluster"], str(row["nodes"]), str(row["items"]), equal))
+    return markdown(("stage", "cluster", "nodes", "items", "files that are equal"), rows)
 
 
 def chooser(profile: str, name: str, of: str = "success", file: str = "pool-stats") -> str:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from djepa.errors import DjepaError
+from djepa.evaluate.markdown import markdown
 
 Say = Callable[[str], None]
 Result = TypeVar("Result")
@@ -106,13 +107,12 @@ class Row:
 
 def bench_markdown(rows: Sequence[Row], against: str = "plain") -> str:
     """Rows as a Markdown table."""
-    lines = [f"| what | ours | {against} | ratio | |", "|---|---:|---:|---:|---|"]
+    lines = []
     for row in rows:
         plain = "" if row.plain is None else f"{_number(row.plain)} {row.unit}"
         ratio = "" if row.ratio is None else f"{row.ratio:.1f}x"
-        ours = f"{_number(row.ours)} {row.unit}"
-        lines.append(f"| {row.what} | {ours} | {plain} | {ratio} | {row.note} |")
-    return "\n".join(lines)
+        lines.append((row.what, f"{_number(row.ours)} {row.unit}", plain, ratio, row.note))
+    return markdown(("what", "ours", against, "ratio", ""), lines)
 
 
 def _number(value: float) -> str:

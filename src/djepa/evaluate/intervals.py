@@ -11,6 +11,7 @@ import numpy.typing as npt
 from scipy.stats import binomtest
 
 from djepa.errors import DjepaError
+from djepa.evaluate.markdown import markdown
 
 Array = npt.NDArray[Any]
 
@@ -82,5 +83,4 @@ def markdown_table(corner: str, head: Sequence[str], columns: Sequence[dict[str,
     """Columns of row -> text under their heads; rows in order of first mention; "" if none."""
     names = dict.fromkeys(name for column in columns for name in column)
     rows = [[name, *(column.get(name, "-") for column in columns)] for name in names]
-    lines = [[corner, *head], ["---"] + ["--:"] * len(head), *rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines) if rows else ""
+    return markdown([corner, *head], rows) if rows else ""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from djepa.errors import DjepaError
+from djepa.evaluate.markdown import escaped, flush_right, markdown
 from djepa.files import naming, write_atomically
 
 _LATEX = {
@@ -31,7 +32,6 @@ _LATEX = {
 _POWER = re.compile(r"([+-]?\d+(?:\.\d+)?)e([+-])0*(\d+)")  # such as 7.3e-06
 _RANGE = re.compile(r"(?<=\d)-(?=\d)")  # such as 73.9-81.1
 _MINUS = re.compile(r"(?<![\w$)}\]-])-(?=\d)")  # such as -8.4
-_NUMBER = re.compile(r"[<+\-−]?\d")
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,9 @@ def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 def to_markdown(table: Table) -> str:
     """Title in bold, the table, the note beneath."""
-    right = numeric(table)
-    rule = ["--:" if flush else "---" for flush in right]
-    lines = [[_md(cell) for cell in table.columns], rule]
-    lines += [[_md(cell) for cell in row] for row in _printed(table)]
-    body = "".join(f"| {' | '.join(line)} |\n" for line in lines)
-    note = f"\n{_md(table.note)}\n" if table.note else ""
-    return f"**{_md(table.title)}**\n\n{body}{note}"
+    title, note = escaped((table.title, table.note))
+    body = markdown(table.columns, _printed(table))
+    return f"**{title}**\n\n{body}" + (f"\n{note}\n" if note else "")
 
 
 def to_latex(table: Table) -> str:
@@ -149,15 +145,7 @@ def _printed(table: Table) -> tuple[tuple[str, ...], ...]:
 
 def numeric(table: Table) -> list[bool]:
     """Which columns hold numbers and are set flush right; the first never."""
-    columns = list(zip(*table.rows, strict=True)) or [() for _ in table.columns]
-    return [
-        i > 0 and any(cells) and all(_NUMBER.match(cell) for cell in cells if cell)
-        for i, cells in enumerate(columns)
-    ]
-
-
-def _md(text: str) -> str:
-    return re.sub(r"([\\|*_`<])", r"\\\1", text)
+    return flush_right(table.columns, table.rows)
 
 
 def _tex(cells: Sequence[str]) -> str:
