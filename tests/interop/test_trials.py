@@ -30,8 +30,33 @@ def test_a_trial_is_kept_row_by_row_and_continued(tmp_path: Path) -> None:
     assert "| ours | 3 of 4 | 75.0 (30.1-95.4) | +75.0" in again.table("theirs")
     with pytest.raises(DjepaError, match="other settings"):
         Trial.open(file, {**about, "seed": 1})
-    file.write_text("{}")
-    with pytest.raises(DjepaError, match="cannot be read as a trial"):
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{}", "missing field `about`"),
+        ('{"about": {}, "rows": [{"episode": 0}]}', "missing field `method`"),
+        ('{"about": {}, "rows": [], "more": 1}', "unknown field `more`"),
+        ('{"about": {}, "rows": [{"episode": 0, "method": "a", "success": 1}]}', "Expected `bool`"),
+        ('{"about": {"seed": NaN}, "rows": []}', "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+        ("", "is not JSON"),
+    ],
+)
+def test_a_file_that_is_no_trial_is_refused_by_name(
+    text: str, complaint: str, tmp_path: Path
+) -> None:
+    (file := tmp_path / "t.json").write_text(text)
+    with pytest.raises(DjepaError, match=complaint) as error:
+        Trial.open(file)
+    assert str(file) in str(error.value)
+
+
+def test_an_episode_stands_once_for_a_method(tmp_path: Path) -> None:
+    row = '{"episode": 0, "method": "a", "success": true}'
+    (file := tmp_path / "t.json").write_text(f'{{"about": {{}}, "rows": [{row}, {row}]}}')
+    with pytest.raises(DjepaError, match="stands twice"):
         Trial.open(file)
 
 

@@ -11,7 +11,6 @@ within the range of those four cells.
 Legend: n grains, K candidates.
 """
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from djepa.artefacts.records import LARGEST, decode, read_bytes
 from djepa.evaluate.paper import select
 from djepa.files import to_json, write_atomically
 from djepa.models.fast import Inputs, predict_frames
@@ -118,7 +118,7 @@ def main(file: Path) -> None:
     """Measure what is missing, every start on disk at once; then apply the rule."""
     found: dict[str, list[dict[str, float]]] = {}
     if file.exists():
-        found = json.loads(file.read_text())
+        found = decode(file, read_bytes(file, LARGEST), dict[str, list[dict[str, float]]])
     for (grains, goal), many in STARTS.items():
         of = found.setdefault(f"{grains} {goal}", [])
         draw = 1 + int(of[-1]["draw"]) if of else 0

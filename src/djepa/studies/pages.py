@@ -1,6 +1,5 @@
 """Figures and the page of a study, from the files its stages left and nothing else."""
 
-import json
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from djepa.studies.results import (
     Results,
     ablation_tables,
     paired_tables,
+    read_json,
     success_tables,
     verdict,
     write_tables,
@@ -32,6 +32,7 @@ from djepa.studies.stages import Stage
 if TYPE_CHECKING:
     from djepa.studies.study import Study
 
+Captions = dict[str, list[tuple[str, str]]]  # section -> name and caption of each figure
 PANELS = 4  # cases that fit beside each other
 GROUPS = {
     "control": "controls",
@@ -118,7 +119,7 @@ def _executed(results: Results) -> str:
 
 
 def _sections(results: Results) -> Iterator[Section]:
-    captions = json.loads((results.folder / "figures" / "captions.json").read_text())
+    captions = read_json(results.folder / "figures" / "captions.json", Captions)
     for part in parts(results):
         tables = tuple(part.tables(results))
         figures = tuple(_figures(results.folder / "figures", captions.get(part.name, [])))

@@ -1,19 +1,18 @@
 """What a study left in its folder, and the tables and verdicts made of it.
 
 Only rows/ and measures/ are needed, so the stored results of earlier runs (docs/results) do as well
-as a whole folder.
+as a whole folder. Where a folder has a manifest, every result in it is verified before it is read.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors.numpy import load_file
-
 from djepa.align.registry import label, ordered
+from djepa.artefacts.folder import load_arrays
+from djepa.artefacts.records import LARGEST, decode, read_bytes
 from djepa.artefacts.store import locate
 from djepa.errors import DjepaError
 from djepa.evaluate import paper
@@ -33,6 +32,7 @@ from djepa.report.results import (
     views,
 )
 from djepa.report.tables import Table, write_table
+from djepa.studies.stages import CLAIM, check_sealed
 
 if TYPE_CHECKING:
     from djepa.studies.design import Design
@@ -79,13 +79,17 @@ class Results:
     def measured(self, name: str) -> dict[str, Any]:
         """Case -> what a measure found, in the order of the cases."""
         files = {c: self.folder / "measures" / name / f"{c}.json" for c in self.design.names}
-        return {case: json.loads(f.read_text()) for case, f in files.items() if f.exists()}
+        return {case: read_json(f) for case, f in files.items() if f.exists()}
 
     def arrays(self, name: str) -> dict[str, dict[str, Any]]:
         """Case -> arrays that a measure stored beside its JSON."""
         folder = self.folder / "measures" / name
         files = {case: folder / f"{case}.safetensors" for case in self.design.names}
-        return {case: load_file(file) for case, file in files.items() if file.exists()}
+        return {
+            case: load_arrays(file, read_bytes(file))
+            for case, file in files.items()
+            if file.exists()
+        }
 
     def paper(self, quantity: str = "success") -> dict[tuple[str, str], float]:
         """(view, method) -> the paper's figure, where it is of the same method, pools and study."""
@@ -115,10 +119,17 @@ class Results:
 
 
 def load_results(folder: Path | str) -> Results:
-    """The results in a folder, by what its study.json says it is."""
+    """The results in a folder, by what its study.json says it is, each as it was written."""
     from djepa.studies.index import get_design
 
-    return Results(locate(folder), get_design(str(_about(locate(folder)).get("study"))))
+    place = locate(folder)
+    check_sealed(place)
+    return Results(place, get_design(str(_about(place).get("study"))))
+
+
+def read_json(path: Path, kind: Any = Any) -> Any:
+    """A JSON file of a study, strictly and not without bound."""
+    return decode(path, read_bytes(path, LARGEST), kind)
 
 
 def make_tables(results: Results) -> list[Table]:
@@ -236,9 +247,6 @@ def write_tables(results: Results) -> None:
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads((folder / "study.json").read_text()))
-    except FileNotFoundError:
-        raise DjepaError(f"{folder} has no study.json: it is no folder of a study.") from None
-    except (ValueError, TypeError):
-        raise DjepaError(f"{folder / 'study.json'} is damaged.") from None
+    if not (folder / CLAIM).exists():
+        raise DjepaError(f"{folder} has no {CLAIM}: it is no folder of a study.")
+    return dict(read_json(folder / CLAIM, dict[str, Any]))

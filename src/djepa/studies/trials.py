@@ -9,11 +9,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from djepa.artefacts.records import LARGEST, decode, read_bytes, typed
 from djepa.errors import DjepaError
+from djepa.evaluate.markdown import markdown
 from djepa.evaluate.paired import Paired, paired
 from djepa.files import to_json, write_atomically
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the file holds."""
+
+    about: dict[str, Any]
+    rows: list[dict[str, Any]]
+
+
+class _Head(msgspec.Struct, frozen=True):
+    """What every row has, whatever else."""
+
+    episode: int
+    method: str
+    success: bool
 
 
 @dataclass(frozen=True)
@@ -29,12 +47,12 @@ class Trial:
         """What is there, or an empty one."""
         if not path.exists() and about is not None:
             return cls(path, json.loads(json.dumps(about)))
-        try:
-            known = json.loads(path.read_text())
-            rows = {(row["episode"], row["method"]): row for row in known["rows"]}
-            found = cls(path, known["about"], rows)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DjepaError(f"{path} cannot be read as a trial: {error!r}") from None
+        known = decode(path, read_bytes(path, LARGEST), _File)
+        heads = [typed(path, row, _Head) for row in known.rows]
+        rows = {(of.episode, of.method): row for of, row in zip(heads, known.rows, strict=True)}
+        if len(rows) < len(heads):
+            raise DjepaError(f"{path} is damaged: an episode stands twice for one method.")
+        found = cls(path, known.about, rows)
         if about is not None and found.about != json.loads(json.dumps(about)):
             raise DjepaError(f"{path} holds a trial of other settings. Choose another --out.")
         return found
@@ -72,14 +90,13 @@ class Trial:
 
     def table(self, against: str) -> str:
         """Markdown: success of every method, and its difference to one of them."""
-        lines = ["| method | solved | success, % | difference, points | gained, lost | p |"]
-        lines += ["| --- | --: | --: | --: | --: | --: |"]
+        columns = ("method", "solved", "success, %", "difference, points", "gained, lost", "p")
+        lines = []
         for method in self.methods:
             p = self.pair(method, against)
             low, high = (100 * end for end in p.ours_interval)
             rate = f"{100 * p.ours:.1f} ({low:.1f}-{high:.1f})"
-            cells = [f"{int(self.successes(method).sum())} of {p.starts}", rate]
-            if method != against:
-                cells += [p.points, f"{p.gains}, {p.losses}", f"{p.p:.2g}"]
-            lines.append(f"| {method} | {' | '.join([*cells, *[''] * (5 - len(cells))])} |")
-        return "\n".join(lines)
+            counts = (p.points, f"{p.gains}, {p.losses}", f"{p.p:.2g}")
+            solved = f"{int(self.successes(method).sum())} of {p.starts}"
+            lines.append((method, solved, rate, *(counts if method != against else [""] * 3)))
+        return markdown(columns, lines)
