@@ -17,7 +17,6 @@ PRESETS: dict[str, tuple[str, ...]] = {  # which were run, where not paper and l
     "pusht": ("large",),
     "controls": ("quick",),
     "control": (),
-    "driving": ("large",),
     "arm": ("large",),
     "bimanual": ("paper",),
 }
