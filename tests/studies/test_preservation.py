@@ -1,6 +1,7 @@
 """Controls as columns of evidence, and prediction error beside success of the same starts."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from djepa.studies import adapting
 from djepa.studies.adapting import ADAPTED, Budget
 from djepa.studies.controls import CONTROLS as STUDY
 from djepa.studies.controls import NATIVE
+from djepa.studies.index import MAIN, get_design
 from djepa.studies.results import make_tables
 
 pytest.importorskip("matplotlib")
@@ -86,3 +88,15 @@ def test_presets_without_a_limit_have_the_published_number_of_updates() -> None:
     assert full.end.updates == full.residual.fit.updates == 600
     few = Budget.of(STUDY.sizes["quick"])
     assert (few.end.updates, few.residual.fit.updates) == (60, 200)
+
+
+def test_presets_for_a_cpu_have_a_quarter_of_the_updates_at_one_rate_and_one_cap() -> None:
+    for name in MAIN:
+        design = get_design(name)
+        cpu, full = (design.sizes[preset] for preset in ("cpu", "paper"))
+        assert replace(cpu, adapted=0, repeats=full.repeats, timed=full.timed) == full
+        few, published = Budget.of(cpu), Budget.of(full)
+        assert (few.end.updates, published.end.updates) == (150, 600)
+        assert (few.end.rates, few.caps) == ((2e-5,), (1.0,))
+        assert few.end.batch == published.end.batch
+        assert few.residual == published.residual

@@ -7,14 +7,21 @@ from pathlib import Path
 import pytest
 from study_kit import Tiny
 
+from djepa.align.controls.varjepa import VarConfig
+from djepa.align.plastic import load_patch
+from djepa.align.plastic_fit import PlasticConfig
 from djepa.align.suite import Recipe
 from djepa.cli.study import RunStudy
 from djepa.errors import DjepaError
 from djepa.evaluate.rows import Row, successes, write_rows
+from djepa.rollout.engine import LocalEngine
+from djepa.studies import adapting
 from djepa.studies import main as main_studies
 from djepa.studies.adapting import ADAPTED
-from djepa.studies.design import Sizes
+from djepa.studies.design import Place, Sizes
 from djepa.studies.index import MAIN, get_design
+from djepa.studies.measures import deployment
+from djepa.studies.study import new_study
 from djepa.studies.table import COLUMNS, METHODS, MainTable, find_results
 
 pytest.importorskip("matplotlib")
@@ -122,6 +129,56 @@ def test_every_task_has_the_methods_that_its_weights_allow(
         assert (set(ADAPTED) <= known) == ("tdjepa" in there or not there)
         assert {of for c in design.comparisons for of in c.theirs} <= known
         assert ("fusion, four" in known) == (len(there) in (0, 4))
+
+
+def test_on_pusht_all_methods_run_with_few_updates_and_planners_are_timed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As preset cpu: fewer updates of adapted predictors alone; here of the residuals too."""
+    brief = VarConfig(PlasticConfig(updates=1, rates=(1e-3,)))
+    for name in ("fit_varjepa", "fit_conflict_safe"):
+        fit = getattr(adapting, name)
+        monkeypatch.setattr(adapting, name, lambda m, a, b, _, fit=fit: fit(m, a, b, brief))
+    monkeypatch.setattr(deployment, "WARM", 0)
+    design = get_design("main-pusht")
+    few = {n: replace(c, updates=1) for n, c in design.recipe.alignments.items()}
+    mixtures = {name: (of[:2], by) for name, (of, by) in design.recipe.mixtures.items()}
+    sizes = Sizes(3, 2, 1, plastic=(2, 1), repeats=1, timed=1, adapted=1)
+    measures = tuple(m for m in design.measures if m.name in ("deployment", "preservation"))
+    tiny = Tiny(
+        replace(
+            design,
+            sizes={"tiny": sizes},
+            recipe=Recipe(mixtures, few),
+            measures=measures,
+        ),
+        tmp_path / "main-pusht",
+    )
+    tiny.run()
+    about = json.loads((tiny.out / "study.json").read_text())
+    assert about["sizes"]["adapted"] == 1
+    for case in ("published", "earlier"):
+        solved = successes(tiny.rows()[case])
+        assert {*design.natives, "relational", "composition", "D-JEPA"} <= set(solved)
+    assert set(ADAPTED) <= set(design.natives)
+    for name in ("plasticity", "PEGrad"):
+        patch = load_patch(tiny.study.place.own("all", name))
+        assert {entry["update"] for entry in patch.card["checkpoints"]} == {0, 1}
+    (deployed,) = tiny.results.measured("deployment").values()
+    assert set(deployed) == {"relational", "composition", "relational, lifted"}
+    assert all(len(of["milliseconds"]) == 1 for of in deployed.values())
+    table = MainTable((tiny.results,))
+    for method in {*ADAPTED, "composition"} & set(METHODS):
+        assert "%" in cell(table, "PushT, earlier", method)[0]
+
+
+def test_a_folder_of_before_has_no_updates_of_adapted_predictors(tmp_path: Path) -> None:
+    """Sizes without them are written as they were, so that its study goes on."""
+    design = get_design("main-reacher")
+    for preset in ("quick", "cpu"):
+        new_study(design, Place(tmp_path / preset, LocalEngine(1)), preset)
+        about = json.loads((tmp_path / preset / "study.json").read_text())
+        assert ("adapted" in about["sizes"]) == (preset == "cpu")
 
 
 def test_every_method_of_a_task_decides_on_the_same_starts(tmp_path: Path) -> None:

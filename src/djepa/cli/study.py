@@ -22,7 +22,9 @@ class RunStudy:
     preset: str = "quick"
     """quick (minutes), paper (the published population sizes) or large (narrow intervals); of
     pusht also frozen (paper without plasticity and fine-tuning, which need a GPU), of control also
-    medium (512 episodes of three planners, for a CPU)."""
+    medium (512 episodes of three planners, for a CPU), of main-pusht, main-reacher, main-granular
+    and main-fine also cpu: the starts of paper, but plasticity, fine-tuning and PEGrad with one
+    learning rate, one cap and a quarter of the updates for calibration starts to choose among."""
     out: Path | None = None
     """Folder of the study: runs/STUDY unless given; of all of them: runs/all."""
     pools: tuple[str, ...] = ()

@@ -63,6 +63,8 @@ class Budget:
     @classmethod
     def of(cls, sizes: Sizes) -> "Budget":
         """Where the preset limits updates: one rate, the one chosen in docs/controls.md."""
+        if sizes.adapted:
+            return cls(PlasticConfig(updates=sizes.adapted, rates=(2e-5,)), (1.0,))
         if sizes.updates is None:
             return cls()
         end = PlasticConfig(updates=min(60, sizes.updates), batch=4, rates=(2e-5,), every=30)

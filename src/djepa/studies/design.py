@@ -74,6 +74,7 @@ class Sizes:
     shipped: bool = False  # take the fitted methods of the package instead of fitting
     retained: int = 0  # confirmation starts of the paper's PushT pools
     mechanism: int = 0  # starts of the paper's ablations
+    adapted: int = 0  # updates of adapted predictors, at one rate and one cap; 0: as published
 
 
 @dataclass(frozen=True)

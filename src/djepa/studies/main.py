@@ -26,6 +26,7 @@ from djepa.studies.adapting import ADAPTED, adapting, with_adapted
 from djepa.studies.design import ROLES, Case, Design, Place, Sizes
 from djepa.studies.granular import EXECUTED, relational_over
 from djepa.studies.measures.decisions import films, inspector
+from djepa.studies.measures.deployment import deployment
 from djepa.studies.measures.preservation import preservation
 from djepa.studies.populations import BOUNDARY, near_boundary
 from djepa.studies.stages import Say
@@ -122,6 +123,8 @@ PRINTED = {
     "reacher": {"reference": ("reference-control", "")},
     **{task: {rule: ("replay", rule) for rule in ("main", "strict")} for task in STRICTER},
 }
+# Method, whether its decision is written into the futures: what the paper deploys.
+DEPLOYED = (("relational", False), ("composition", False), ("relational", True))
 UNITS = {
     "reacher": (TOLERANCE, "The larger error of the two joints, in rad; solved below 0.05."),
     "granular": (MAIN, "Chamfer distance in table units; both rules judge the same one."),
@@ -129,18 +132,21 @@ UNITS = {
 }
 SIZES = {
     "pusht": {
-        "quick": Sizes(48, 16, 32, updates=60),
+        "quick": Sizes(48, 16, 32, repeats=3, timed=16, updates=60),
+        "cpu": Sizes(448, 64, 320, plastic=(384, 128), repeats=3, timed=64, adapted=150),
         "paper": Sizes(448, 64, 320, plastic=(384, 128)),
         "large": Sizes(448, 64, 2048, plastic=(384, 128)),
     },
     "reacher": {
         "quick": Sizes(48, 16, 32, updates=60),
+        "cpu": Sizes(384, 128, 128, adapted=150),
         "paper": Sizes(384, 128, 128),
         "large": Sizes(384, 128, 2048),
     },
     **{
         task: {
             "quick": Sizes(16, 8, 16, updates=60),
+            "cpu": Sizes(32, 16, 64, adapted=150),
             "paper": Sizes(32, 16, 64),
             "large": Sizes(192, 64, 256),
         }
@@ -184,6 +190,7 @@ def main_design(task: str) -> Design:
             *((preservation(NATIVE, adapted, weights),) if adapted else ()),
             films((first, OURS), also=(fused,)),
             inspector((first, fused, "relational", OURS), first, (3, 1, 1), (FIRST[task],)),
+            *((deployment(DEPLOYED, dense, (FIRST[task],)),) if task == "pusht" else ()),
         ),
         summary=grains,
         sparse=EXECUTED if grains else 0,

@@ -332,7 +332,8 @@ def new_study(design: Design, place: Place, preset: str, only: tuple[str, ...] =
     head = {"study": design.name, "preset": preset, "seed": place.seed, "weights": study.weights()}
     splits = {role: study.cases(role)[0].bank.split for role in ROLES if study.cases(role)}
     recipe = sha256(to_json(asdict(study.recipe)).encode())[:12]
-    claim(place.out, {**head, "sizes": asdict(study.sizes), "splits": splits, "recipe": recipe})
+    sizes = {of: size for of, size in asdict(study.sizes).items() if size or of != "adapted"}
+    claim(place.out, {**head, "sizes": sizes, "splits": splits, "recipe": recipe})
     return replace(study, only=only)
 
 
