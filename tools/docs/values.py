@@ -257,10 +257,16 @@ def _percent(share: float) -> str:
 def card(weights: str, *shown: str, group: str = "") -> str:
     """Cells from a weight card: native, realised and oracle success, minutes of training.
 
-    `weights` are shipped ones, or "second tdjepa" and "second lewm", which are not.
+    `weights` are shipped ones, or first and second tdjepa and lewm of an earlier version.
     """
-    second = _json("tdjepa-seed-2.json")
-    others = {"second tdjepa": second, "second lewm": second["recipe"]["encoder_card"]}
+    first, second = (_json(f"tdjepa-seed-{seed}.json") for seed in (1, 2))
+    wide = _json("training-long.json")["LeWM, predictor twice as wide"]["card"]
+    others = {
+        "first tdjepa": first,
+        "first lewm": wide["recipe"]["encoder_card"],  # whose encoder it took over
+        "second tdjepa": second,
+        "second lewm": second["recipe"]["encoder_card"],
+    }
     whole = others.get(weights) or read_card(weights)
     of = whole["metrics"][group] if group else whole["metrics"]
     low, high = (100 * end for end in of["native_interval"])
@@ -283,7 +289,8 @@ def planning() -> str:
 def old_and_new() -> str:
     """The weights of the version before beside the shipped ones, on confirmation starts of both.
 
-    Milliseconds are those of PyTorch's own products, as before.
+    Milliseconds are those of PyTorch's own products, as before. The last column is the mean
+    success on the three kinds of pools in points, for each of them.
     """
     before, bench = _json("weights-before.json"), _json("bench-geometry.json")["rows"]
     ms = {row["what"].split()[0]: 1000 / row["plain"] for row in bench if "products" in row["what"]}
@@ -294,14 +301,18 @@ def old_and_new() -> str:
         cells = [f"{old['parameters'] / 1e6:.1f} M", f"{old['minutes']:.1f}", f"{old['ms']:.0f}"]
         cells += [rate.percent(interval=True) for rate in cases.values()]
         cells += [_percent(old["realised"]), f"{old['spearman']:.2f}"]
+        cells.append(f"{100 * np.mean([rate.share for rate in cases.values()]) / old['ms']:.2f}")
         lines.append((f"{GEOMETRIES[name]}, before", *cells))
         of = whole["metrics"]
         cells = [f"{whole['parameters'] / 1e6:.1f} M", f"{_minutes(whole):.1f}", f"{ms[name]:.0f}"]
-        cells += [success("pusht-large", case, f"native {name}", True) for case in cases]
+        now = [_rate("pusht-large", case, f"native {name}") for case in cases]
+        cells += [rate.percent(interval=True) for rate in now]
         cells += [_percent(of["realised"]), f"{of['spearman']['4']:.2f}"]
+        cells.append(f"{100 * np.mean([rate.share for rate in now]) / ms[name]:.2f}")
         lines.append((GEOMETRIES[name], *cells))
     about = ("weights", "parameters", "GPU minutes", "CPU ms a start")
-    return markdown((*about, *cases, "realised", "Spearman, best 4"), lines)
+    more = ("realised", "Spearman, best 4", "success per CPU ms")
+    return markdown((*about, *cases, *more), lines)
 
 
 def before(method: str, case: str) -> str:
