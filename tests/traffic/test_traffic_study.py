@@ -17,7 +17,9 @@ from djepa.align.shift import Shift
 from djepa.align.suite import Suite
 from djepa.bank.driving import TrafficBank, collect_traffic
 from djepa.errors import DjepaError
-from djepa.evaluate.graded import paired_quality, qualities, way_made
+from djepa.evaluate.gap import gap_closed
+from djepa.evaluate.graded import paired_quality, qualities
+from djepa.evaluate.rows import Row
 from djepa.models.nets import initialise
 from djepa.models.traffic import TrafficModel, save_native
 from djepa.models.traffic_predict import load_scorer, view
@@ -115,7 +117,7 @@ def test_outcomes_never_reach_a_choice(study: Study, monkeypatch: pytest.MonkeyP
 
 def test_pages_are_made_of_stored_files_alone(study: Study) -> None:
     results = Results(study.out, study.design)
-    assert "of the way from native score to the best candidate" in verdict(results)[0]
+    assert "of what the best candidate gains over native score" in verdict(results)[0]
     page = (study.out / "report.html").read_text()
     assert "PDMS and its parts" in page
     assert "ego car" in page  # the inspector draws it
@@ -198,7 +200,12 @@ def test_graded_pairs_by_hand() -> None:
     assert -0.21 < low < 0.2 < high < 0.51
     # Of the eight flips of three logs, those with |sum| >= 0.8 are +++ ++- and their mirrors.
     assert found.p == pytest.approx(0.5, abs=0.02)
-    assert way_made(ours, theirs, np.ones(4), logs).share == pytest.approx(0.8 / 2.55)
+    rows = [
+        Row("", "", method, i, str(logs[i]), True, 0, True, 1 - of[i], False, RULE, "", "")
+        for method, of in {"ours": ours, "theirs": theirs, "oracle": np.ones(4)}.items()
+        for i in range(4)
+    ]
+    assert gap_closed(rows, "ours", "theirs", graded=True).share == pytest.approx(0.8 / 2.55)
 
 
 def test_a_gate_stays_shut_where_scenes_differ_or_are_too_few(

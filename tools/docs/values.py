@@ -16,14 +16,14 @@ from djepa.align.presets import FOUR
 from djepa.align.registry import GEOMETRIES, METHODS, label
 from djepa.audit.gap import SHORTLISTS
 from djepa.bench.measure import Row, bench_markdown
+from djepa.evaluate.gap import gap_closed
 from djepa.evaluate.graded import qualities
 from djepa.evaluate.intervals import Rate, markdown_table
 from djepa.evaluate.markdown import markdown
 from djepa.evaluate.paper import figure
 from djepa.evaluate.rows import successes
 from djepa.models.weights import read_card
-from djepa.report.graded import way_of
-from djepa.report.results import gap_closed, pair_of
+from djepa.report.results import pair_of
 from djepa.report.tables import Table, to_markdown
 from djepa.studies import grains as unit
 from djepa.studies import results as study
@@ -126,15 +126,11 @@ def opened(run: str, method: str) -> str:
 
 def closed(run: str, case: str, ours: str, base: str) -> str:
     """Share of what the best candidate gains over the base, such as 46 % (40 to 51)."""
-    if stored(run).design.graded:
-        return str(way_of(stored(run).rows[case], ours, base))
     rows: list[Any] = []
     for of in stored(run).views[case].values():  # starts of several cases are numbered on
         first = 1 + max((row.start for row in rows), default=-1)
         rows += [replace(row, start=first + row.start) for row in of]
-    gap = gap_closed(rows, ours, base)
-    low, high = (100 * end for end in gap.interval)
-    return f"{100 * gap.share:.0f} % ({low:.0f} to {high:.0f})"
+    return str(gap_closed(rows, ours, base, bool(stored(run).design.graded)))
 
 
 def collided(run: str, case: str, method: str) -> str:

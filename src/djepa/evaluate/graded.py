@@ -7,7 +7,6 @@ Legend: N starts, C clusters.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -41,7 +40,11 @@ def ratio_interval(above: Floats, below: Floats, clusters: npt.ArrayLike) -> tup
     """95 % interval of Σ above / Σ below, (N,) each, over 10,000 resamples of whole clusters."""
     _, at = np.unique(np.asarray(clusters), return_inverse=True)
     sums = np.stack([np.bincount(at, weights=x) for x in (above, below)], 1)  # (C, 2)
-    drawn = _resamples(len(sums)) @ sums
+    return ratio_ends(_resamples(len(sums)) @ sums)
+
+
+def ratio_ends(drawn: Floats) -> tuple[float, float]:
+    """The same of (10,000, 2) resampled sums; those of nothing are left out."""
     drawn = drawn[drawn[:, 1] > 0]
     low, high = np.quantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
     return float(low), float(high)
@@ -85,23 +88,3 @@ def flips(change: Floats, clusters: npt.ArrayLike) -> float:
     signs = np.random.default_rng(SEED).choice((-1.0, 1.0), (RESAMPLES, len(sums)))
     as_far = np.abs(signs @ sums) >= abs(sums.sum()) - 1e-12
     return float((1 + as_far.sum()) / (1 + RESAMPLES))
-
-
-@dataclass(frozen=True)
-class Way:
-    """How much of the way from a base to the best candidate was made."""
-
-    share: float
-    interval: tuple[float, float]
-
-    def __str__(self) -> str:
-        share, low, high = (round(100 * x) for x in (self.share, *self.interval))
-        return f"{share} % ({low} to {high})"
-
-
-def way_made(ours: Floats, base: Floats, best: Floats, clusters: npt.ArrayLike) -> Way:
-    """(ours - base) / (best - base) of summed qualities, (N,) each."""
-    won, left = ours - base, best - base
-    if left.sum() <= 0:
-        raise DjepaError("The base is the best candidate everywhere: there is no way to make.")
-    return Way(float(won.sum() / left.sum()), ratio_interval(won, left, clusters))

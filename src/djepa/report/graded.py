@@ -6,23 +6,18 @@ from pathlib import Path
 import numpy as np
 
 from djepa.align.registry import label
-from djepa.evaluate.graded import Way, log_of, mean_interval, qualities, way_made
+from djepa.evaluate.gap import gap_closed
+from djepa.evaluate.graded import log_of, mean_interval, qualities
 from djepa.evaluate.paired import RESAMPLES, with_ends
 from djepa.evaluate.rows import Row
 from djepa.report.page import Headline
-from djepa.report.results import ORACLE, Rows, Views, pair_of
+from djepa.report.results import Rows, Views, pair_of
 from djepa.report.style import INK, PAGE, bar_colour, canvas, save
 from djepa.report.tables import Table
 
 
-def way_of(rows: Sequence[Row], ours: str, base: str) -> Way:
-    """How much of the way from a base to the best candidate a method makes."""
-    known = qualities(rows)
-    return way_made(known[ours], known[base], known[ORACLE], log_of(rows))
-
-
 def quality_table(seen: Views, methods: Sequence[str], name: str) -> Table:
-    """Mean quality of every method in every view, and how much of the way it makes."""
+    """Mean quality of every method in every view, and how much of the gap to the best it closes."""
     columns, lines = ["method"], {method: [label(method)] for method in methods}
     for view, cases in seen.items():
         (rows,) = cases.values()
@@ -30,7 +25,7 @@ def quality_table(seen: Views, methods: Sequence[str], name: str) -> Table:
         base = next(iter(m for m in methods if m.startswith("native")))
         columns += [
             f"{view}, {len(logs)} scenes of {len(set(logs.tolist()))} logs",
-            f"{view}, way from native to best",
+            f"{view}, gap closed",
         ]
         for method in methods:
             if method not in known:
@@ -38,9 +33,12 @@ def quality_table(seen: Views, methods: Sequence[str], name: str) -> Table:
                 continue
             low, high = (100 * end for end in mean_interval(known[method], logs))
             mean = 100 * known[method].mean()
-            way = "" if method == base else str(way_of(rows, method, base))
-            lines[method] += [f"{mean:.1f} ({low:.1f} to {high:.1f})", way]
-    note = f"95 % intervals: {RESAMPLES:,} resamples of whole logs."
+            gap = "" if method == base else str(gap_closed(rows, method, base, graded=True))
+            lines[method] += [f"{mean:.1f} ({low:.1f} to {high:.1f})", gap]
+    note = (
+        f"95 % intervals: {RESAMPLES:,} resamples of whole logs. Gap closed: share of what the "
+        "best candidate gains over the native choice."
+    )
     title = f"Mean {name}, points of 100 (95 % interval)"
     return Table("quality", title, tuple(columns), tuple(map(tuple, lines.values())), note)
 

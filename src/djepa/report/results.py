@@ -6,7 +6,6 @@ against. Legend: N starts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,7 @@ import numpy.typing as npt
 from djepa.align.registry import label, slug
 from djepa.errors import DjepaError
 from djepa.evaluate.intervals import rate_of
-from djepa.evaluate.paired import RESAMPLES, SEED, Paired
+from djepa.evaluate.paired import RESAMPLES, Paired
 from djepa.evaluate.rows import Row, successes
 from djepa.evaluate.verdict import Comparison, Verdict, compare
 from djepa.report.tables import Table
@@ -22,7 +21,7 @@ from djepa.report.tables import Table
 Rows = Mapping[str, Sequence[Row]]  # case -> rows
 Views = Mapping[str, Rows]  # name -> the cases whose starts are counted together
 Figures = Mapping[tuple[str, str], float]  # (view, method) -> the paper's figure
-ORACLE, ELIGIBLE = "oracle", "{}, eligible"
+ELIGIBLE = "{}, eligible"
 WILSON = "95 % intervals of shares are Wilson's"
 PRINTED = "The paper's figures are of its own starts and weights."
 
@@ -161,45 +160,6 @@ def pair_of(
         return None
     found = compare(rows, Comparison.of(ours, theirs), clustered and len(rows) > 1, graded)
     return None if found is None else found[1]
-
-
-@dataclass(frozen=True)
-class GapClosed:
-    """How much of what a better choice could win over the base was won."""
-
-    starts: int
-    ours: float
-    base: float
-    oracle: float
-    share: float  # (ours - base) / (oracle - base); negative where ours is worse than the base
-    interval: tuple[float, float]  # 95 % of whole-start bootstrap resamples
-
-
-def gap_closed(rows: Sequence[Row], ours: str, base: str) -> GapClosed:
-    """(ours - base) / (oracle - base) over the same starts.
-
-    Resamples draw whole starts; one without a start that the oracle wins over the base has no
-    such share and is left out.
-    """
-    solved = successes(rows)
-    a, b, best = (solved[name] for name in (ours, base, ORACLE))
-    if ((a | b) & ~best).any():
-        raise DjepaError("A method solves a start that the oracle does not: not the same pools.")
-    if not (best & ~b).any():
-        raise DjepaError(f"{base} solves all that the oracle solves: there is no gap to close.")
-    won, left = a.astype(int) - b, best.astype(int) - b
-    kinds, counts = np.unique(np.stack([won, left], 1), axis=0, return_counts=True)
-    drawn = np.random.default_rng(SEED).multinomial(len(a), counts / len(a), RESAMPLES) @ kinds
-    shares = drawn[drawn[:, 1] > 0, 0] / drawn[drawn[:, 1] > 0, 1]
-    low, high = np.quantile(shares, [0.025, 0.975])
-    return GapClosed(
-        starts=len(a),
-        ours=float(a.mean()),
-        base=float(b.mean()),
-        oracle=float(best.mean()),
-        share=float(won.sum() / left.sum()),
-        interval=(float(low), float(high)),
-    )
 
 
 def _check(case: str, rows: Sequence[Row]) -> None:

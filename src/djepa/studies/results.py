@@ -16,17 +16,17 @@ from djepa.artefacts.records import LARGEST, decode, read_bytes
 from djepa.artefacts.store import locate
 from djepa.errors import DjepaError
 from djepa.evaluate import paper
+from djepa.evaluate.gap import gap_closed
 from djepa.evaluate.paper import Figure
 from djepa.evaluate.rows import Row, read_rows
 from djepa.evaluate.verdict import Verdict, judge
 from djepa.files import write_atomically
-from djepa.report.graded import quality_table, way_of
+from djepa.report.graded import quality_table
 from djepa.report.results import (
     ELIGIBLE,
     Rows,
     ablation_table,
     cost_table,
-    gap_closed,
     paired_table,
     success_table,
     views,
@@ -220,18 +220,12 @@ def _closed(rows: Sequence[Row], ours: str, base: str, graded: bool) -> str:
     """How much of the possible gain is reached, and how often the gate opened."""
     gate = [row.opened for row in rows if row.method == ours]
     opened = f"the gate of {label(ours)} opened on {sum(gate)} of {len(gate)} starts."
-    if graded:
-        way = f"{way_of(rows, ours, base)} of the way from {label(base)} to the best candidate"
-        return f"{label(ours)} makes {way}; {opened}"
     try:
-        gap = gap_closed(rows, ours, base)
+        gap = gap_closed(rows, ours, base, graded)
     except DjepaError:
-        return f"Every start that has a success is solved by {label(base)} already; {opened}"
-    low, high = (100 * end for end in gap.interval)
-    share = f"{100 * gap.share:.0f} % ({low:.0f} to {high:.0f})"
+        return f"No candidate is better than the choice of {label(base)}; {opened}"
     return (
-        f"{label(ours)} reaches {share} of what the best candidate gains over {label(base)}; "
-        f"{opened}"
+        f"{label(ours)} reaches {gap} of what the best candidate gains over {label(base)}; {opened}"
     )
 
 
