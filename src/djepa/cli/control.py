@@ -47,6 +47,8 @@ class Search:
     """Candidates of a population."""
     elites: int = 8
     """How many of a population the next is drawn around."""
+    shortlist: int = 0
+    """aligned: the other models evaluate only so many of the final population, the cheapest."""
     horizon: int = 0
     """Controls of a candidate; 0: as many as lie between start and goal."""
     shrink: bool = True

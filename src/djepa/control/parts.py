@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from djepa.align.fit import Alignment, Decision
+from djepa.align.gates import NEVER
 from djepa.align.store import alignment_hash, load_alignment
 from djepa.artefacts.store import locate
 from djepa.errors import DjepaError
@@ -95,6 +96,21 @@ class Parts:
                 "MPPI needs an alignment whose base score mixes log costs: fit with --preset logs."
             )
         return dict(zip(fusion.names, fusion.weights, strict=False))
+
+    def check_parts_of_pools(self) -> None:
+        """Refuse an alignment that orders candidates otherwise if others are left out of the pool.
+
+        A mixture of log costs does not; ranks, pool density and an operator that may act do.
+        """
+        known, gate = self.known, self.known.gate
+        fusion, c = None if known.report is None else known.report.fusion, known.config
+        shut = (gate is not None and gate.threshold == NEVER) or not (c.updates or c.epochs)
+        if not isinstance(fusion, LogMixture) or fusion.ranked or fusion.density or not shut:
+            raise DjepaError(
+                "A shortlist needs an alignment that mixes log costs alone, behind a gate that "
+                "never opens or without an operator: ranks, pool density and the operator of this "
+                "one depend on the candidates that a shortlist leaves out."
+            )
 
     def encoder(self, name: str, scene: Scene) -> Callable[[Array], Tensor] | None:
         """On a CPU every frame is encoded once, alone: most were seen in the decision before."""

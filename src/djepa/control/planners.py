@@ -65,6 +65,7 @@ class PlannerConfig:
     colour: float = 2.0  # of icem's noise
     temperature: float = 0.1  # of mppi's weights, in units of the geometry's log cost
     record: bool = False  # keep what every scorer said of every candidate
+    shortlist: int = 0  # of aligned: the other models see so many of the final population; 0: all
 
     def __post_init__(self) -> None:
         check_name("planner", self.planner, PLANNERS)
@@ -77,6 +78,20 @@ class PlannerConfig:
             raise DjepaError(
                 f"{self.planner} executes no candidate, so there is no choice to record."
             )
+        if self.shortlist:
+            if self.planner != "aligned":
+                raise DjepaError(f"A shortlist is of the planner aligned, not of {self.planner}.")
+            check_int("shortlist", self.shortlist, 2)
+            if self.shortlist >= self.samples:
+                raise DjepaError(
+                    f"A shortlist holds at most {self.samples - 1} candidates, one less than a "
+                    f"population, not {self.shortlist}."
+                )
+
+    @property
+    def kept(self) -> int:
+        """Candidates that a search leaves, the cheapest: all but one, or the shortlist."""
+        return self.shortlist or self.samples - 1
 
 
 class Decision(NamedTuple):
@@ -108,7 +123,9 @@ class Planner:
             raise DjepaError(
                 f"The horizon must be a multiple of {stride} controls, not {self.horizon}."
             )
-        self.cem = CEM(config.samples, self._iterations(), config.elites, config.samples - 1)
+        if config.shortlist:
+            self.parts.check_parts_of_pools()
+        self.cem = CEM(config.samples, self._iterations(), config.elites, config.kept)
         self.settings = {
             **asdict(config),
             "geometry": self.parts.searched,
@@ -118,8 +135,9 @@ class Planner:
             "weights": {name: of for name, (_, of) in self.parts.weights.items()},
             "arithmetic": arithmetic_here(device),
         }
-        if not config.record:
-            del self.settings["record"]  # as it was before there was such a setting
+        for name in ("record", "shortlist"):
+            if not self.settings[name]:
+                del self.settings[name]  # as it was before there was such a setting
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -149,7 +167,7 @@ class Planner:
         if c.planner in INSIDE:
             models = len(self.parts.aligned)
         elif c.planner in ALIGNED:
-            left -= len(self._others) * (c.samples - 1)
+            left -= len(self._others) * c.kept
         if left < models * c.samples:
             raise DjepaError(
                 f"{c.evaluations} evaluations are too few for {c.planner} with populations of "
