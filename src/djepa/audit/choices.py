@@ -4,7 +4,7 @@
     first     the smallest candidate ID
     densest   the predicted end with the nearest neighbours in its pool (evidence/tokens.py)
     best      whether any candidate of the pool succeeds
-    closed    (choice - other) / (best - other): share of the distance to the best that is closed
+    closed    (choice - other) / (best - other): the gap closed
 
 Intervals are 95 % of 10,000 resamples of whole starts, paired: one draw serves all choices.
 
@@ -43,9 +43,7 @@ class Choices:
     picks: tuple[bool, ...]  # start by start: does this choice succeed
     success: dict[str, Share]  # of this choice, by the name it has, and of every other
     over: dict[str, Share]  # this choice minus every other, in shares of starts
-    closed: dict[
-        str, Share
-    ]  # share of the distance from every other to the best, where there is one
+    closed: dict[str, Share]  # gap closed with every other as the base, where there is a gap
 
 
 def compare(

@@ -78,7 +78,7 @@ def _choices(name: str, choices: Choices) -> dict[str, str]:
 
 def _closed(choices: Choices, other: str) -> dict[str, str]:
     share = choices.closed.get(other)
-    return {f"distance from {other} to best that is closed": str(share)} if share else {}
+    return {f"gap closed, base {other}": str(share)} if share else {}
 
 
 def _points(share: Share) -> str:

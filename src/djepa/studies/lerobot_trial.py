@@ -7,22 +7,18 @@ Every method gets the same seeds, so the same starts and goals; the chunks of it
 the same ones too. Which succeed is what LeRobot's `rollout` says, by the world's own rule.
 """
 
-import sys
-import warnings
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import tyro
-
 from djepa.artefacts.records import sha256
-from djepa.errors import DjepaError, MissingExtraError
+from djepa.errors import MissingExtraError
 from djepa.interop.chunks import Chooser, choosing
 from djepa.interop.lerobot_env import DJEPAEnv
 from djepa.interop.planner_score import PlannerScore
 from djepa.lift.planner import Planner, load_planner
-from djepa.studies.trials import Trial
+from djepa.studies.trials import Trial, run_and_print
 
 try:
     import torch
@@ -113,15 +109,5 @@ def _same(batch: Any) -> Any:
     return batch
 
 
-def main() -> None:
-    """Run and print."""
-    warnings.filterwarnings("ignore")
-    trial = tyro.cli(LeRobotTrial)
-    try:
-        print(trial.run().table(FIRST))
-    except DjepaError as error:
-        sys.exit(f"error: {error}")
-
-
 if __name__ == "__main__":
-    main()
+    run_and_print(LeRobotTrial, FIRST)

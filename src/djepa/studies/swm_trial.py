@@ -8,8 +8,6 @@ populations of its searches are the same. Model evaluations of a decision are eq
 candidate rolled out by one geometry.
 """
 
-import sys
-import warnings
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +15,6 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import tyro
 from torch import Tensor
 
 from djepa.artefacts.records import sha256
@@ -26,7 +23,7 @@ from djepa.errors import DjepaError, MissingExtraError, check_name
 from djepa.interop.gym import Remember
 from djepa.interop.swm import AlignedSolver, PlannerCost, make_solver
 from djepa.lift.planner import load_planner
-from djepa.studies.trials import Trial
+from djepa.studies.trials import Trial, run_and_print
 
 RANDOM, MEAN, CHEAPEST, ALIGNED = "random controls", "its CEM", "cheapest", "aligned"
 METHODS = (RANDOM, MEAN, CHEAPEST, ALIGNED)  # the third is no part of a trial unless it is named
@@ -169,15 +166,5 @@ def _library() -> Any:
     return stable_worldmodel
 
 
-def main() -> None:
-    """Run and print."""
-    warnings.filterwarnings("ignore")
-    trial = tyro.cli(SwmTrial)
-    try:
-        print(trial.run().table(MEAN))
-    except DjepaError as error:
-        sys.exit(f"error: {error}")
-
-
 if __name__ == "__main__":
-    main()
+    run_and_print(SwmTrial, MEAN)

@@ -4,13 +4,16 @@ A trial is one JSON file: what was run, and its rows. Running it again does what
 """
 
 import json
-from collections.abc import Iterator
+import sys
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import tyro
 
 from djepa.artefacts.records import LARGEST, decode, read_bytes, typed
 from djepa.errors import DjepaError
@@ -100,3 +103,13 @@ class Trial:
             solved = f"{int(self.successes(method).sum())} of {p.starts}"
             lines.append((method, solved, rate, *(counts if method != against else [""] * 3)))
         return markdown(columns, lines)
+
+
+def run_and_print(kind: Callable[..., Any], against: str) -> None:
+    """The command of a trial."""
+    warnings.filterwarnings("ignore")
+    trial = tyro.cli(kind)
+    try:
+        print(trial.run().table(against))
+    except DjepaError as error:
+        sys.exit(f"error: {error}")
