@@ -69,7 +69,7 @@ def test_the_command_on_a_bank(weights: Path, bank_copy: Path, tmp_path: Path) -
     (row,) = json.loads((tmp_path / "audit.json").read_text())
     assert [one["shortlist"] for one in row["correlations"]] == [63, 32, 16, 8, 4]
     assert len(row["gap"]["each"]) == 10
-    quick = run("--geometry", "lewm", "--realised", "False")
+    quick = run("--geometry", "lewm", "--no-realised")
     assert quick.returncode == 0, quick.stderr
     assert "Spearman" not in quick.stdout
     assert "pair inversions, best 4 " in quick.stdout

@@ -52,7 +52,7 @@ def test_a_folder_is_no_file(mine: Path, tmp_path: Path) -> None:
     ("words", "complaint"),
     [
         (("x.npz", "--geometry", "lewm"), "arrays takes no --geometry"),
-        (("x.npz", "--realised", "False"), "arrays takes no --realised"),
+        (("x.npz", "--no-realised"), "arrays takes no --realised"),
         (("x.json", "--json", "y.json"), "a decision record takes no --json"),
         (("bank", "--decisions", "d.json", "--geometry", "lewm"), "its bank takes no --geometry"),
     ],

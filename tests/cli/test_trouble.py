@@ -93,7 +93,6 @@ def test_places_that_cannot_be_written_are_named(tmp_path: Path, one_line: OneLi
         (("audit", "x.npz", "--decisions", "d.json"), "arrays takes no --decisions"),
         (("audit", "bank", "--decisions", "d", "--alignment", "a"), "--decisions or --alignment"),
         (("weights", "lewn"), "Did you mean 'lewm'"),
-        (("predict", "x", "--futures", "--no-futures"), "Either --futures or --no-futures"),
     ],
 )
 def test_wrong_words_are_explained(

@@ -176,7 +176,7 @@ def _decide(home: Path) -> Cost:
 
 
 def _audit(home: Path) -> Cost:
-    """As `djepa audit --realised False`: encoding frames would only add the time of a geometry."""
+    """As `djepa audit --no-realised`: encoding frames would only add the time of a geometry."""
     found, file = list[Cost](), home / "audit.json"
     with _measured(found, file):
         bank, alignment = Bank(home / "bank"), load_alignment(home / "alignment")

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tyro.conf import FlagConversionOff, Positional, arg
+from tyro.conf import Positional, arg
 
 from djepa.cli.console import console
 
@@ -26,8 +26,8 @@ TAKES = {  # what is audited -> the options that have an effect there
 
 @dataclass(frozen=True)
 class Audit:
-    """Success beside a random, the densest and the best candidate; which part fails; then gaps,
-    inversions and correlations, down to the shortlist that decides.
+    """Find out what a model's choices are worth: success beside a random, the densest and the best
+    candidate; which part fails; then gaps, inversions and correlations.
     """
 
     what: Annotated[Path | None, Positional, arg(metavar="BANK|FILE")] = None
@@ -40,9 +40,9 @@ class Audit:
     """Also audit this alignment: its choices, and how often they fail where its gate abstains."""
     decisions: Path | None = None
     """Of a bank: audit this decision record of its starts instead, written by any program."""
-    realised: Annotated[bool, FlagConversionOff] = True
-    """Of a bank: encode what execution showed, for the verdict and the correlations; False needs no
-    weights and is quick."""
+    realised: bool = True
+    """Of a bank: encode what execution showed, for the verdict and the correlations. Without it no
+    weights are needed, and the audit is quick."""
     device: str = "cpu"
     """cpu or cuda."""
     json: Path | None = None

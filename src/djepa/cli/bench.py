@@ -20,7 +20,7 @@ ALONE = ("onnx", "plan", "engine", "arm")  # no part of all
 
 @dataclass(frozen=True)
 class Bench(Options):
-    """Measure against the plain way in the same run, so that machines can be compared."""
+    """Measure speed and memory, beside the plain way in the same run."""
 
     what: Annotated[str, Positional, arg(metavar="WHAT")] = "world"
     """What to measure: world, geometry, align, growth, or all of them; or onnx, plan, arm,

@@ -20,7 +20,7 @@ class Check:
     splits.
     """
 
-    banks: Annotated[tuple[Path, ...], Positional, arg(metavar="BANK")]
+    banks: Annotated[tuple[Path, ...], Positional, arg(metavar="BANK ...")]
     """One or more banks. Several are also checked for shared starts."""
     sample: int = 200
     """Candidates per bank to execute again."""

@@ -14,7 +14,7 @@ from djepa.cli.workers import HERE, Workers
 
 @dataclass(frozen=True)
 class Decide:
-    """Decide every start of a bank from its evidence; outcomes are not opened."""
+    """Choose a candidate of every start of a bank by an alignment; outcomes are not opened."""
 
     alignment: Annotated[Path, Positional, arg(metavar="ALIGNMENT")]
     """Folder that `djepa fit` wrote, or file that `djepa export` wrote: that one also composes."""

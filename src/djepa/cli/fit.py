@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FitAlignment:
-    """Fit on one bank, choose checkpoint and gate on another, write the alignment."""
+    """Learn from the outcomes of one bank which candidate to choose, judge it on another, and write
+    the alignment.
+    """
 
     bank: Annotated[Path, Positional, arg(metavar="BANK")]
     """Bank of the fitting starts, with predictions of the geometries."""

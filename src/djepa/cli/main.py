@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 from docstring_parser import parse_from_object
-from tyro.conf import OmitArgPrefixes, arg, subcommand
+from tyro.conf import DisallowNone, OmitArgPrefixes, arg, subcommand
 
 from djepa.artefacts.store import locate
 from djepa.cli.audit import Audit
@@ -74,7 +74,9 @@ INTERRUPTED = {  # what is kept, and how to go on
 }
 RENAMED = {"stats": "pools", "quality": "audit", "compare": "audit"}
 ABOUT = (
-    "Decision-aligned latent world models. Begin with `djepa collect push --starts 64 --out "
+    "Decision-aligned latent world models. A bank holds starts, the candidate action sequences of "
+    "each and what executing them showed; a geometry is a model that predicts where candidates "
+    "lead; an alignment re-orders candidates. Begin with `djepa collect push --starts 64 --out "
     "runs/first`, then `djepa check runs/first` and `djepa show runs/first --start 0`."
 )
 
@@ -107,7 +109,7 @@ def _run(given: list[str]) -> int:
         prog="djepa",
         description=ABOUT,
         args=given or ["--help"],
-        config=(OmitArgPrefixes,),
+        config=(OmitArgPrefixes, DisallowNone),
     )
     try:
         command = _located(command)
@@ -127,19 +129,36 @@ def _run(given: list[str]) -> int:
 
 @cache
 def _plain_help(kind: Any) -> None:
-    """The help of each field in one paragraph, without a default that is empty.
+    """The help of each field in one paragraph; defaults as a user would type them, if at all.
 
     tyro would keep the line breaks of the source.
     """
     for base in filter(is_dataclass, kind.__mro__):
-        empty = {f.name for f in fields(base) if f.default in (None, "", (), MISSING)}
+        hints = {f.name: _default(f.name, f.default) for f in fields(base)}
         for of in base.__annotations__.values():
             if isinstance(of, type) and is_dataclass(of):
                 _plain_help(of)
         for field in parse_from_object(base).params:
             name, text = field.arg_name, " ".join((field.description or "").split())
-            given = arg(help=text, help_behavior_hint="" if name in empty else None)
-            base.__annotations__[name] = Annotated[base.__annotations__[name], given]
+            own = base.__annotations__[name]
+            many = _MANY.get(own)  # tyro would say [STR [STR ...]]
+            given = arg(help=text, help_behavior_hint=hints[name], metavar=many)
+            base.__annotations__[name] = Annotated[own, given]
+
+
+_MANY: dict[Any, str] = {
+    tuple[str, ...]: "STR ...",
+    tuple[int, ...]: "INT ...",
+    tuple[float, ...]: "FLOAT ...",
+    tuple[Path, ...]: "PATH ...",
+}
+
+
+def _default(name: str, value: Any) -> str | None:
+    """What is said of a default: nothing of an empty one, the flag of a switch that is on."""
+    if isinstance(value, bool):
+        return f"(default: --{name.replace('_', '-')})" if value else ""
+    return "" if value in (None, "", (), MISSING) else None
 
 
 def _located(command: Any) -> Any:

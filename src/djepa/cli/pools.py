@@ -13,7 +13,7 @@ from djepa.cli.console import console
 class Pools:
     """What is in the pools of a bank: success by family, and of choices that need no model."""
 
-    banks: Annotated[tuple[Path, ...], Positional, arg(metavar="BANK")]
+    banks: Annotated[tuple[Path, ...], Positional, arg(metavar="BANK ...")]
     """One or more banks."""
     json: Path | None = None
     """Also write the numbers here."""

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tyro.conf import FlagCreatePairsOff, Positional, arg
+from tyro.conf import FlagCreatePairsOff, Positional, arg, create_mutex_group
 
 from djepa.cli.console import console, progress
 from djepa.cli.workers import HERE, Workers
 
 if TYPE_CHECKING:
     from djepa.models.protocol import Geometry
+
+STORED = create_mutex_group(required=False, title="what is stored")
 
 
 @dataclass(frozen=True)
@@ -22,9 +24,10 @@ class Predict:
     """The bank."""
     geometry: tuple[str, ...] = ("lewm", "tdjepa", "jepawm", "dinowm")
     """Shipped geometries by name, folders of weights, or a planner: all geometries in it."""
-    futures: Annotated[bool, FlagCreatePairsOff] = False
-    """Store the predicted futures too, however wide; by default those of at most 1,024 numbers."""
-    no_futures: Annotated[bool, FlagCreatePairsOff] = False
+    futures: Annotated[bool, FlagCreatePairsOff, STORED] = False
+    """Store the predicted futures too, however wide; without either flag, those of at most 1,024
+    numbers."""
+    no_futures: Annotated[bool, FlagCreatePairsOff, STORED] = False
     """Store costs alone."""
     look: str = "plain"
     """What the frames look like; push: plain, clean, blur, salt-pepper, dark, block-colour,
@@ -37,11 +40,8 @@ class Predict:
     def run(self) -> int:
         """Predict with each geometry in turn."""
         from djepa.bank.read import Bank
-        from djepa.errors import DjepaError
         from djepa.models.predictions import predict_bank
 
-        if self.futures and self.no_futures:
-            raise DjepaError("Either --futures or --no-futures.")
         stored = self.futures if self.futures or self.no_futures else None
         bank, engine = Bank(self.bank), self.execution.start()
         for name in self.geometry:

@@ -20,7 +20,7 @@ TEST_SPLIT = "geometry-test"
 
 @dataclass(frozen=True)
 class Train:
-    """Simulate, draw and train a predictive geometry; nothing is downloaded."""
+    """Train a predictive geometry on episodes that it simulates; nothing is downloaded."""
 
     world: Annotated[str, Positional, arg(metavar="WORLD")] = "push"
     """The world: push, reacher, granular, cube, your own as package.module:TASK, or a folder of

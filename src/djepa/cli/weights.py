@@ -12,7 +12,7 @@ from djepa.cli.console import console
 class Weights:
     """List the weights that go by name, and verify every file of each against its hash."""
 
-    names: Annotated[tuple[str, ...], Positional, arg(metavar="WEIGHTS")] = ()
+    names: Annotated[tuple[str, ...], Positional, arg(metavar="WEIGHTS ...")] = ()
     """Names, folders or Hugging Face repositories; all that go by name unless some are given."""
 
     def run(self) -> int:
