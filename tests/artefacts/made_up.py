@@ -160,7 +160,10 @@ def _starts(rng: np.random.Generator, N: int, first: int) -> dict[str, Arrays]:
         "commands": rng.normal(size=(N, K, H, 14)).astype(np.float32),
         "targets": rng.normal(size=(N, K, P)),
         **{name: rng.normal(size=(N, P)) for name in ("seen", "expected")},
-        **{n: rng.random((N, K)) for n in ("apart", "visual", "scene", "effort", "timing")},
+        **{
+            n: rng.random((N, K))
+            for n in ("apart", "visual", "scene", "effort", "timing", "missed")
+        },
         **{name: rng.random(N) for name in ("relation", "distance", "doubt")},
     }
     outcome = {
@@ -168,6 +171,7 @@ def _starts(rng: np.random.Generator, N: int, first: int) -> dict[str, Arrays]:
         "cost": rng.random((N, K)),
         "first": rng.integers(0, H, (N, K)),
         "length": rng.integers(1, H, (N, K)),
+        "error": rng.random((N, K)) < 0.1,
     }
     return {"decision": decision, "outcome": outcome}
 

@@ -3,7 +3,11 @@
     BANK/
       manifest.json                      configuration, blocks, SHA-256 of every shard
       decision/block-000000.safetensors  snapshot, image, candidates and what is said of them
-      outcome/block-000000.safetensors   success, cost, first success, length; deciding opens none
+      outcome/block-000000.safetensors   success, cost, first success, length, error; deciding opens
+                                         none
+
+A candidate whose physics could not be executed is marked by `error` and counts as a failure, with
+the cost of the start. Version 1 had no such mark: it is refused by name.
 
 Legend: N starts, K candidates, H commands, P target coordinates, S numbers in a state.
 """
@@ -40,7 +44,9 @@ LAYOUT: dict[str, Layout] = {
         "commands": ("float32", f"N K H {COMMAND}"),
         "targets": ("float64", f"N K {P}"),
         **dict.fromkeys(("seen", "expected"), ("float64", f"N {P}")),
-        **dict.fromkeys(("apart", "visual", "scene", "effort", "timing"), ("float64", "N K")),
+        **dict.fromkeys(
+            ("apart", "visual", "scene", "effort", "timing", "missed"), ("float64", "N K")
+        ),
         **dict.fromkeys(("relation", "distance", "doubt"), ("float64", "N")),
     },
     "outcome": {
@@ -48,6 +54,7 @@ LAYOUT: dict[str, Layout] = {
         "cost": ("float64", "N K"),
         "first": ("int64", "N K"),
         "length": ("int64", "N K"),
+        "error": ("bool", "N K"),
     },
 }
 
@@ -62,7 +69,7 @@ class BimanualRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 BIMANUAL = Kind(
     "bank of bimanual starts",
     "djepa-bimanual",
-    1,
+    2,
     BimanualRecord,
     shards=rf"({'|'.join(KINDS)})/block-\d{{6}}\.safetensors",
     again="Remove it, and the starts are executed again.",
@@ -87,6 +94,7 @@ class Known:
     scene: Array  # (N, K) m between those and what the whole scene says
     effort: Array  # (N, K) rad, how unevenly joints move
     timing: Array  # (N, K) how far the moment of grasping is from the demonstrations'
+    missed: Array  # (N, K) m, the most by which joints miss the poses that they are made for
     relation: Array  # (N,) q of the native chunk
     distance: Array  # (N,) m, least distance of the native chunk to the predicted grasps
     doubt: Array  # (N,) rad, the error that the policy expects of itself
@@ -124,7 +132,7 @@ class BimanualBank:
 
     @cached_property
     def outcome(self) -> Arrays:
-        """success, cost, first, length, each (N, K)."""
+        """success, cost, first, length, error, each (N, K)."""
         return self._read("outcome")
 
     def _read(self, kind: str) -> Arrays:

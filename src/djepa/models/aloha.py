@@ -103,8 +103,10 @@ def propose(world: AlohaWorld, state: Floats) -> Arrays:
     proposer = known.views[CAMERAS[0]]
     paths = proposer.variants(aims[0])
     guess, _ = to_joints(world, home, paths[0])
-    chunks = [to_joints(world, home, path, guess)[0] for path in (native, *paths)]
+    every = [to_joints(world, home, path, guess) for path in (native, *paths)]
+    chunks, missed = [one for one, _ in every], np.array([far.max() for _, far in every])
     commands = np.stack([within(one) for one in chunks]).astype(np.float32)
     described = describe(world, proposer, commands.astype(np.float64), (aims[0], aims[1]))
     small, ids = world.view(state, CAMERAS[0], *SMALL), np.arange(len(commands))
-    return {"image": small, "ids": ids, "commands": commands, "doubt": np.array(doubt), **described}
+    own: Arrays = {"image": small, "ids": ids, "commands": commands, "missed": missed}
+    return {**own, "doubt": np.array(doubt), **described}

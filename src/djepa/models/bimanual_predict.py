@@ -41,12 +41,14 @@ class Propose:
         seen = proposer.targets(world.view(state, "head"))
         paths = proposer.variants(seen)
         guess, _ = to_joints(world, joints, paths[0])
-        variants = [to_joints(world, joints, path, guess)[0] for path in paths]
+        variants, far = zip(*(to_joints(world, joints, path, guess) for path in paths), strict=True)
         commands = np.stack([within(chunk), *variants]).astype(np.float32)
+        missed = np.array([0.0, *(one.max() for one in far)])  # the native chunk is of joints
         scene = native.scene.targets(world.variant, world.view(state, "head"), small, joints)
         said = describe(world, proposer, commands.astype(np.float64), (seen, scene))
         ids = np.arange(len(commands))
-        return {"image": small, "ids": ids, "commands": commands, "doubt": np.array(doubt), **said}
+        own: Arrays = {"image": small, "ids": ids, "commands": commands, "missed": missed}
+        return {**own, "doubt": np.array(doubt), **said}
 
 
 @lru_cache(maxsize=2)

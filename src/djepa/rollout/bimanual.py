@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from djepa.artefacts.records import sha256
 from djepa.checks import check_int
+from djepa.errors import DjepaError
 from djepa.seeds import generator
 from djepa.worlds import aloha
 from djepa.worlds.aloha import AlohaWorld
@@ -109,14 +110,40 @@ def run_bimanual(work: BimanualWork) -> dict[str, Arrays]:
 
 
 def outcomes(world: World, state: Floats, commands: npt.NDArray[np.float32]) -> Arrays:
-    """(K, H, 14) commands -> success, least task cost, first success and executed length (K,)."""
+    """(K, H, 14) commands -> success, least task cost, first success, executed length, error (K,).
+
+    A candidate whose physics cannot be executed has failed: its cost is that of the start.
+    """
     goal = world.goal(state)
-    states = world.execute(state, commands.astype(np.float64))[:, 1:]
-    success, cost = world.judge(goal, states)
+    states, error = attempt(world, state, commands)
+    success, cost = world.judge(goal, states[:, 1:])
+    success &= ~error[:, None]
     first = np.where(success.any(1), success.argmax(1) + 1, 0)
     return {
         "success": success.any(1),
         "cost": cost.min(1),
         "first": first,  # command after which it is solved, 0: never
         "length": np.where(first > 0, first, commands.shape[1]),
+        "error": error,
     }
+
+
+def attempt(
+    world: World, state: Floats, commands: npt.NDArray[np.float32]
+) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """(K, H, 14) commands -> states (K, H + 1, S), and (K,) whether they could not be executed.
+
+    One candidate whose scene comes apart ends no other: it stays at the start.
+    """
+    given = commands.astype(np.float64)
+    K, H, _ = given.shape
+    try:
+        return world.execute(state, given), np.zeros(K, bool)
+    except DjepaError:
+        states, error = np.tile(state, (K, H + 1, 1)), np.zeros(K, bool)
+    for k in range(K):
+        try:
+            states[k] = world.execute(state, given[k : k + 1])[0]
+        except DjepaError:
+            error[k] = True
+    return states, error
