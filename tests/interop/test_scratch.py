@@ -47,6 +47,9 @@ ENVIRONMENTS = {  # the file that is run -> what is installed, without dependenc
     "test_swm.py": (*SWM, *LANCE, "torchvision==0.28.0", "imageio==2.38.1"),
 }
 
+CHECKER = ("commonroad-drivability-checker==2025.4.0",)  # of boxes, for the driving world
+ORACLE = "traffic/test_traffic_clauses.py::test_boxes_meet_as_an_independent_checker_says"
+
 
 # The torchvision of the index is built for CUDA; beside a torch without it, it lacks operators that
 # it registers on import. Nothing here calls them.
@@ -103,6 +106,12 @@ def test_with_the_real_package(file: str) -> None:
     said = run(python, "-m", "pytest", "-q", "-rs", TESTS / file)
     skipped = [line for line in said.splitlines() if line.startswith("SKIPPED")]
     assert all(line.endswith("it is installed") for line in skipped)  # tests of its absence
+
+
+def test_boxes_beside_an_independent_checker() -> None:
+    python = environment("drivability", CHECKER)
+    said = run(python, "-m", "pytest", "-q", "-rs", "-n", "0", TESTS.parent / ORACLE)
+    assert "SKIPPED" not in said
 
 
 def test_a_decision_where_torch_is_not_installed(kit: Kit, tmp_path: Path) -> None:
