@@ -3,7 +3,7 @@
 from functools import cache
 from pathlib import Path
 
-from tools.docs.values import RESULTS
+from tools.docs.values import RESULTS, bench
 
 from djepa.studies.trials import Trial
 
@@ -30,3 +30,9 @@ def trial_gain(file: str, ours: str, theirs: str) -> str:
     found = f"{100 * p.difference:+.1f} points ({low:+.1f} to {high:+.1f})"
     word = "" if p.p < 0.05 and not low <= 0 <= high else ": no significant difference"
     return f"{found}, {p.gains} gained, {p.losses} lost, p = {p.p:.2g}{word}"
+
+
+def onnx_bench() -> str:
+    """The exported graph beside torch, once docs/results holds it."""
+    measured = (RESULTS / "bench-onnx.json").exists()
+    return bench("onnx", "torch") if measured else "Not measured yet."
