@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from djepa.artefacts.folder import encode
+from djepa.artefacts.records import sha256
 from djepa.bank.check import check_bank, check_disjoint
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
-from djepa.bank.schema import decode, encode, sha256
+from djepa.bank.schema import decode
 from djepa.errors import DjepaError
 from djepa.rollout.engine import LocalEngine
 

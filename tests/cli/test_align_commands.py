@@ -28,7 +28,9 @@ for extra in ("matplotlib", "ray", "mujoco", "dm_control", "gymnasium", "pyarrow
     sys.modules[extra] = None  # cannot be imported: neither extras nor the command line are needed
 weights.places = lambda: []  # no weights by name
 from djepa.bank.read import Bank
-from djepa.lift.planner import load_planner, reads_back
+from djepa.evidence.ranks import order
+from djepa.lift.ordinal import native_distance
+from djepa.lift.planner import load_planner
 
 planner, bank = load_planner(Path(sys.argv[1])), Bank(sys.argv[2])
 d = bank.decisions
@@ -37,7 +39,8 @@ frames, proprio = bank.scene().observe(states, 112)
 given = torch.tensor(d.history).float(), torch.tensor(d.actions).float()
 ids = torch.tensor(d.candidate_ids)
 plan = planner.plan(frames[:, :3], given[0], frames[:, 3], given[1], ids, proprio)
-assert reads_back(plan, ids)
+read_back = ids.gather(1, order(native_distance(plan.futures, plan.goal), ids))
+assert torch.equal(read_back, plan.order)
 print(json.dumps({"choice": plan.choice.tolist(), "order": plan.order.tolist()}))
 """
 
@@ -64,6 +67,8 @@ def alignment(banks: Path) -> Path:
     assert done.returncode == 0, done.stderr
     assert "No valid threshold for harm at most 2.0% with 95% confidence on 3" in done.stdout
     assert "base score:" in done.stdout
+    assert "Fitting: 1/20 updates" in done.stdout
+    assert "Fitting: 20/20 updates" in done.stdout
     return out
 
 

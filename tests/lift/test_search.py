@@ -10,7 +10,9 @@ from torch import Tensor
 from djepa.align.store import load_alignment
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
-from djepa.lift.planner import Planner, reads_back
+from djepa.evidence.ranks import order
+from djepa.lift.ordinal import native_distance
+from djepa.lift.planner import Planner
 from djepa.lift.search import SearchCost
 from djepa.models.weights import load_geometry
 from djepa.studies.pusht import SHIPPED
@@ -70,7 +72,8 @@ def test_the_final_population_is_decided_and_written_back(
 ) -> None:
     plan = cost.decide(info, candidates)
     ids = torch.arange(S).expand(N, -1)
-    assert reads_back(plan, ids)
+    read_back = ids.gather(1, order(native_distance(plan.futures, plan.goal), ids))
+    assert torch.equal(read_back, plan.order)
     named = cost.decide(info, candidates, ids + 100)
     assert torch.equal(named.choice, plan.choice + 100)
 

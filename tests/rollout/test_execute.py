@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from djepa.artefacts.folder import encode
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
-from djepa.bank.schema import encode
 from djepa.errors import DjepaError
 from djepa.pools import REFERENCE, Pool
 from djepa.rollout.engine import LocalEngine

@@ -18,10 +18,8 @@ from typing import Any
 import msgspec
 
 from djepa.artefacts.folder import Arrays, load_arrays, read_checked
-from djepa.artefacts.folder import encode as encode  # studies write arrays of their own
 from djepa.artefacts.layout import Layout, check_layout
 from djepa.artefacts.records import Kind, read_bytes
-from djepa.artefacts.records import sha256 as sha256
 from djepa.rollout.execute import CollectConfig
 
 KINDS = ("decision", "outcome", "provenance")

@@ -18,7 +18,7 @@ from djepa.align.methods import PLASTIC, Composition, decide_composed
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, same_weights
 from djepa.lift.file import check_parts, read_planner
-from djepa.lift.ordinal import native_distance, realize
+from djepa.lift.ordinal import realize
 from djepa.models.checked import Checked
 from djepa.models.fast import RECORDED, Inputs, Predicted, Way, predict_frames
 from djepa.models.protocol import Geometry
@@ -158,15 +158,6 @@ class Planner:
                 )
             proprio = torch.zeros(len(candidates), 4, 4, device=candidates.device)
         return Inputs(frames, goal, proprio, history, candidates)
-
-
-def reads_back(plan: Plan, ids: Tensor) -> bool:
-    """Whether plain native distance on the lifted futures gives the plan's order."""
-    from djepa.evidence.ranks import order
-
-    return torch.equal(
-        ids.gather(1, order(native_distance(plan.futures, plan.goal), ids)), plan.order
-    )
 
 
 def load_planner(file: Path, device: str | torch.device = "cpu") -> Planner:

@@ -18,7 +18,7 @@ import torch
 from djepa.align.presets import PAIR, PRESETS, careful, mixed
 from djepa.align.registry import label
 from djepa.align.suite import Recipe
-from djepa.bank.schema import encode
+from djepa.artefacts.folder import encode
 from djepa.evidence.evidence import Evidence
 from djepa.files import write_atomically
 from djepa.report.frames import films as draw_films

@@ -20,8 +20,8 @@ import torch
 from djepa.align.fit import task_local
 from djepa.align.presets import careful, mixed
 from djepa.align.suite import Recipe
+from djepa.artefacts.folder import encode
 from djepa.bank.read import Bank
-from djepa.bank.schema import encode
 from djepa.evidence.evidence import Evidence
 from djepa.files import write_atomically
 from djepa.models.predictions import evidence_name

@@ -35,10 +35,9 @@ from djepa.align.methods import (
 from djepa.align.outcomes import Outcomes
 from djepa.align.store import load_alignment, save_alignment
 from djepa.align.suite import Recipe, Suite, fit_suite, load_suite, unseen
-from djepa.artefacts.records import folder_hash
+from djepa.artefacts.records import folder_hash, sha256
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
-from djepa.bank.schema import sha256
 from djepa.errors import DjepaError, unknown_name
 from djepa.evaluate.rows import Row, read_rows, write_rows
 from djepa.files import to_json, write_atomically

@@ -12,8 +12,8 @@ import torch
 
 from djepa.align.methods import Choice
 from djepa.align.registry import GEOMETRIES, label
+from djepa.artefacts.folder import encode
 from djepa.bank.read import Bank
-from djepa.bank.schema import encode
 from djepa.files import write_atomically
 from djepa.report.frames import films as draw_films
 from djepa.report.inspector import View, inspect

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from djepa.align.registry import label, ordered
-from djepa.bank.schema import encode
+from djepa.artefacts.folder import encode
 from djepa.control.episodes import MODERATE, draw_episodes
 from djepa.control.results import Episodes
 from djepa.evaluate.intervals import rate_of

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from djepa.align.registry import GEOMETRIES
+from djepa.artefacts.folder import encode
 from djepa.audit.gap import distance_gap
-from djepa.bank.schema import encode
 from djepa.files import write_atomically
 from djepa.models.predictions import read_predictions
 from djepa.report.frames import films as draw_films

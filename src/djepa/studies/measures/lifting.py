@@ -12,8 +12,8 @@ import torch
 
 from djepa.align.methods import Choice
 from djepa.align.registry import label
+from djepa.artefacts.folder import encode
 from djepa.bank.read import Bank
-from djepa.bank.schema import encode
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import strict_ranks
 from djepa.files import write_atomically
