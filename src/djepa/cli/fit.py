@@ -1,12 +1,14 @@
 """`djepa fit`: learn from outcomes how the candidates of one decision relate."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from djepa.cli.console import console
+from djepa.cli.console import Tick, console, progress
 from djepa.cli.workers import HERE, Workers
 
 if TYPE_CHECKING:
@@ -57,8 +59,10 @@ class FitAlignment:
             updates = f"{config.updates} updates"
             console.print(f"{name}: fitting on {len(fit.evidence)} starts, {updates} ...")
         found = fit_each(missing.items(), fit, calibration, self.execution.start())
-        for name, alignment in found:
-            self._save(name, alignment, banks)
+        total = sum(config.updates for config in missing.values())
+        with progress("Fitting", "updates") as tick, counting(tick, total):
+            for name, alignment in found:
+                self._save(name, alignment, banks)
         return 0
 
     def _missing(self) -> "dict[str, AlignConfig]":
@@ -109,6 +113,27 @@ class FitAlignment:
         console.print(f"fitted on {report.starts} starts; {left_out}")
         console.print(f"base score: {mix}; gate opens above {gate.threshold:.4g}")
         console.print(f"{self._folder(name)}")
+
+
+@contextmanager
+def counting(tick: Tick, total: int) -> Iterator[None]:
+    """Say how many updates this process has made; those of workers are not seen."""
+    from torch.optim import AdamW
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    done = 0
+
+    def count(optimiser: object, *given: object) -> None:
+        nonlocal done
+        if isinstance(optimiser, AdamW):  # the mixture has another
+            done += 1
+            tick(min(done, total), total)
+
+    hook = register_optimizer_step_post_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def _population(bank: "Bank", configs: "list[AlignConfig]") -> "Population":
