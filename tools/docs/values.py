@@ -375,6 +375,18 @@ def chooser(profile: str, name: str, of: str = "success", file: str = "pool-stat
     return Rate(entry["hits"], entry["of"]).percent(interval=True)
 
 
+def families(world: str) -> str:
+    """Success by family of candidates, a line per shape and behaviour."""
+    banks = _json(f"families-{world}.json")
+    names = list(dict.fromkeys(name for bank in banks for name in bank["by_family"]))
+    lines = []
+    for bank in banks:
+        rates = {name: Rate(of["hits"], of["of"]) for name, of in bank["by_family"].items()}
+        about = (bank["config"]["shape"], bank["config"]["behaviour"], str(bank["starts"]))
+        lines.append((*about, *(rates[name].percent() for name in names)))
+    return markdown(("shape", "behaviour", "starts", *names), lines)
+
+
 def pools() -> str:
     """What rules without a model reach on every profile."""
     banks = _json("pool-stats.json")
