@@ -14,6 +14,8 @@ from djepa.pools.profiles import PROFILES, control_pool
 
 DECOY = "decoy"
 CONTROL_PROFILES = (*PROFILES, DECOY)
+PIXELS = "visual-shape"  # in pixels, so the push world's alone
+ANYWHERE = tuple(name for name in CONTROL_PROFILES if name != PIXELS)
 
 
 @dataclass(frozen=True)
@@ -35,3 +37,8 @@ def pool_around(centres: npt.NDArray[Any], spec: PoolSpec) -> Pool:
     return control_pool(
         centres[0], spec.seed, replace(PROFILES[spec.profile], horizon=spec.horizon)
     )
+
+
+def pool_of(world: Any, start: Any, centres: npt.NDArray[Any], spec: PoolSpec) -> Pool:
+    """The same, as a task makes it that need not ask world or start."""
+    return pool_around(centres, spec)

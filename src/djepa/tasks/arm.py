@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from djepa.pools.control import CONTROL_PROFILES, PoolSpec, pool_around
+from djepa.pools.control import ANYWHERE, pool_of
 from djepa.tasks.task import PLAIN, Task
 from djepa.worlds.arms.camera import render_states
 from djepa.worlds.arms.rules import RULE, yaw
@@ -21,21 +21,14 @@ from djepa.worlds.arms.starts import (
     tool,
 )
 from djepa.worlds.arms.table import ACTIONS, SECONDS, TASKS, ArmWorld, poses
-from djepa.worlds.behaviours import Controls
 from djepa.worlds.sketch import ANGLE, Array, Part, Sketch, whole
-from djepa.worlds.starts import Start
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from djepa.pools import Pool
 
 LOOKS = {PLAIN: "front", "top": "top"}  # look -> camera
 SIDE = 600.0  # mm of the table that a page draws
-
-
-def _pool(world: ArmWorld, start: Start, centres: Controls, spec: PoolSpec) -> Pool:
-    return pool_around(centres, spec)
 
 
 def _observe(shape: str, states: Tensor, image: int, look: str) -> tuple[Tensor, Tensor]:
@@ -83,7 +76,7 @@ TASK = Task(
     engines=("mujoco",),
     shapes=TASKS,
     rules=(RULE,),
-    profiles=tuple(name for name in CONTROL_PROFILES if name != "visual-shape"),
+    profiles=ANYWHERE,
     make=ArmWorld,
     horizon=CONTROLS,
     stride=1,
@@ -93,7 +86,7 @@ TASK = Task(
     initial_state=initial_state,
     drops=DROPS,
     draw_start=draw_start,
-    pool=_pool,
+    pool=pool_of,
     observe=_observe,
     looks=tuple(LOOKS),
     sketch=_sketch,

@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from djepa.errors import check_name
-from djepa.pools.control import CONTROL_PROFILES, PoolSpec, pool_around
+from djepa.pools.control import ANYWHERE, pool_of
 from djepa.tasks.task import RGB, Task
-from djepa.worlds.behaviours import Controls
 from djepa.worlds.cube import CUBE, FINGERS, PINCH, RULES, CubeWorld
 from djepa.worlds.cube_behaviours import BEHAVIOURS, Explorer
 from djepa.worlds.cube_starts import DROPS, draw_start, initial_state
 from djepa.worlds.sketch import Array, Part, Sketch, whole
-from djepa.worlds.starts import Start
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from djepa.pools import Pool
 
 SHAPES = ("single",)  # one cube
 CORNERS = ((-27.0, -27.0), (27.0, -27.0), (27.0, 27.0), (-27.0, 27.0))  # the cube in a sketch
@@ -28,10 +25,6 @@ CORNERS = ((-27.0, -27.0), (27.0, -27.0), (27.0, 27.0), (-27.0, 27.0))  # the cu
 def _make(shape: str, rule: str) -> CubeWorld:
     check_name("shape", shape, SHAPES)
     return CubeWorld(rule)
-
-
-def _pool(world: CubeWorld, start: Start, centres: Controls, spec: PoolSpec) -> Pool:
-    return pool_around(centres, spec)
 
 
 def _observe(shape: str, states: Tensor, image: int, look: str) -> tuple[Tensor, Tensor]:
@@ -75,7 +68,7 @@ TASK = Task(
     engines=("mujoco", "dm_control", "ogbench"),
     shapes=SHAPES,
     rules=RULES,
-    profiles=tuple(name for name in CONTROL_PROFILES if name != "visual-shape"),
+    profiles=ANYWHERE,
     make=_make,
     horizon=25,
     stride=5,
@@ -85,7 +78,7 @@ TASK = Task(
     initial_state=initial_state,
     drops=DROPS,
     draw_start=draw_start,
-    pool=_pool,
+    pool=pool_of,
     observe=_observe,
     sketch=_sketch,
     key=_key,

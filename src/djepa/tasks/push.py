@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from djepa.pools.control import CONTROL_PROFILES, PoolSpec, pool_around
+from djepa.pools.control import CONTROL_PROFILES, PIXELS, PoolSpec, pool_around
 from djepa.tasks.task import RGB, Task
 from djepa.worlds.behaviours import BEHAVIOURS, Controls, Explorer
 from djepa.worlds.looks import LOOKS
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def _pool(world: PushWorld, start: Start, centres: Controls, spec: PoolSpec) -> Pool:
     """`visual-shape` takes displacements in pixels, as its recordings do."""
-    scale = np.float32(ACTION_SCALE if spec.profile == "visual-shape" else 1)
+    scale = np.float32(ACTION_SCALE if spec.profile == PIXELS else 1)
     return pool_around(centres * scale, spec)
 
 

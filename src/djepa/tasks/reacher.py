@@ -7,19 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from djepa.errors import check_name
-from djepa.pools.control import CONTROL_PROFILES, PoolSpec, pool_around
+from djepa.pools.control import ANYWHERE, pool_of
 from djepa.tasks.task import RGB, Task
-from djepa.worlds.behaviours import Controls
 from djepa.worlds.reacher import RULES, ReacherWorld, joints
 from djepa.worlds.reacher_behaviours import BEHAVIOURS, Explorer
 from djepa.worlds.reacher_starts import DROPS, draw_start, initial_state
 from djepa.worlds.sketch import Array, Part, Sketch, whole
-from djepa.worlds.starts import Start
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from djepa.pools import Pool
 
 MIDDLE = 310.0  # of the table, in mm
 SHAPES = {"arm": 2, "arm-fast": 1}  # integrations that a control holds: 0.04 s, 0.02 s
@@ -28,10 +25,6 @@ SHAPES = {"arm": 2, "arm-fast": 1}  # integrations that a control holds: 0.04 s,
 def _make(shape: str, rule: str) -> ReacherWorld:
     check_name("shape", shape, SHAPES)
     return ReacherWorld(rule, SHAPES[shape])
-
-
-def _pool(world: ReacherWorld, start: Start, centres: Controls, spec: PoolSpec) -> Pool:
-    return pool_around(centres, spec)
 
 
 def _observe(shape: str, states: Tensor, image: int, look: str) -> tuple[Tensor, Tensor]:
@@ -69,7 +62,7 @@ TASK = Task(
     engines=("mujoco", "dm_control"),
     shapes=tuple(SHAPES),
     rules=RULES,
-    profiles=tuple(name for name in CONTROL_PROFILES if name != "visual-shape"),
+    profiles=ANYWHERE,
     make=_make,
     horizon=25,
     stride=5,
@@ -79,7 +72,7 @@ TASK = Task(
     initial_state=initial_state,
     drops=DROPS,
     draw_start=draw_start,
-    pool=_pool,
+    pool=pool_of,
     observe=_observe,
     sketch=_sketch,
     key=_key,

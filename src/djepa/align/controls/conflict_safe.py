@@ -9,27 +9,12 @@ the earlier 32 starts.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from torch import Tensor, nn
 
-from djepa.align.controls.lessons import Supervised
 from djepa.align.controls.projection import gradient, with_gradient, without_conflict
-from djepa.align.controls.varjepa import Losses, VarConfig, fit_residual
-from djepa.align.plastic import Patch
-from djepa.align.plastic_fit import Report
-from djepa.models.lewm import LeWM
-
-
-def fit_conflict_safe(
-    model: LeWM,
-    fitting: Supervised,
-    calibration: Supervised,
-    config: VarConfig | None = None,
-    report: Report = lambda checkpoint: None,
-) -> Patch:
-    """The residual of Var-JEPA with the projected gradient."""
-    given = (model, fitting, calibration, config or VarConfig())
-    return fit_residual("conflict-safe", combined, *given, report)
+from djepa.align.controls.varjepa import Losses, fit_residual
 
 
 def combined(of: Losses, parameters: Sequence[nn.Parameter]) -> Tensor:
@@ -37,3 +22,6 @@ def combined(of: Losses, parameters: Sequence[nn.Parameter]) -> Tensor:
     primary, auxiliary = gradient(of.decision, parameters), gradient(of.auxiliary, parameters)
     wanted = primary + without_conflict(auxiliary, primary)
     return with_gradient(of.decision + of.auxiliary, parameters, wanted)
+
+
+fit_conflict_safe = partial(fit_residual, "conflict-safe", combined)

@@ -11,6 +11,7 @@ Legend: N starts, K candidates, B blocks of five controls, D latent, U width of 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -47,28 +48,17 @@ class Losses(NamedTuple):
 Combine = Callable[[Losses, Sequence[nn.Parameter]], Tensor]
 
 
-def fit_varjepa(
-    model: LeWM,
-    fitting: Supervised,
-    calibration: Supervised,
-    config: VarConfig | None = None,
-    report: Report = lambda checkpoint: None,
-) -> Patch:
-    """Descend on the sum of the three losses."""
-    given = (model, fitting, calibration, config or VarConfig())
-    return fit_residual("Var-JEPA", lambda of, _: of.decision + of.auxiliary, *given, report)
-
-
 def fit_residual(
     control: str,
     combine: Combine,
     model: LeWM,
     fitting: Supervised,
     calibration: Supervised,
-    c: VarConfig,
-    report: Report,
+    config: VarConfig | None = None,
+    report: Report = lambda checkpoint: None,
 ) -> Patch:
     """The code of the best checkpoint over the rates; `combine` makes one loss of the two parts."""
+    c = config or VarConfig()
     taught, exam = lessons(model, fitting, calibration, c.fit)
     inputs = known_of(model, exam.starts, exam.frozen).shape[-1]
     blocks, latent = exam.frozen.shape[2:]
@@ -94,6 +84,14 @@ def fit_residual(
         "checkpoints": [checkpoint._asdict() for checkpoint, _ in trials],
     }
     return Patch(model.name, base_hash(model), tensors, card)
+
+
+def added(of: Losses, parameters: Sequence[nn.Parameter]) -> Tensor:
+    """The sum."""
+    return of.decision + of.auxiliary
+
+
+fit_varjepa = partial(fit_residual, "Var-JEPA", added)
 
 
 def losses_of(
