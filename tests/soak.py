@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,6 +35,7 @@ class Command:
     name: str
     words: tuple[str, ...]  # with OUT where its folder goes
     needs: tuple[tuple[str, ...], ...] = ()  # commands run once before
+    given: Callable[[Path], None] | None = None  # puts somebody's data into its home, once before
     same: str = ""  # pattern of the files whose bytes must be equal; all, if it is empty
     inside: str = ""  # it writes into this folder of what it needs, of which each try has a copy
     tried: int = 0
@@ -60,6 +61,7 @@ def commands() -> dict[str, Command]:
     train = ("train", "push", "--device", "cpu", "--shrink", "64", "--episodes", "2048")
     train = (*train, "--steps", "60", "--development", "4", "--held-out", "4", "--out", "OUT")
     export = ("export", "fitted", *lewm, "--lifted", "lewm", "--out", "OUT/p.safetensors")
+    audited = (predicted[0], predicted[2])
     fitted = (*predicted, (*fit, "--out", "fitted"))
     loop = ("control", "push", "--planner", "native-cem", "--episodes", "6", "--block", "2")
     loop = (*loop, "--evaluations", "32", "--samples", "16", "--budget", "25", "--workers", "2")
@@ -72,6 +74,8 @@ def commands() -> dict[str, Command]:
         Command("fit", (*fit, "--out", "OUT"), predicted),
         Command("decide", ("decide", "fitted", "other", "--out", "OUT/record.json"), fitted),
         Command("export", export, fitted),
+        Command("audit", ("audit", "bank", *lewm, "--json", "OUT/audit.json"), audited),
+        Command("import", ("import", "hdf5", "data.h5", "--out", "OUT"), given=recorded_episodes),
         Command("control", (*loop, "--out", "OUT")),
         Command("simulate", (*episodes, "--out", "OUT")),
         Command("study", study),
@@ -83,6 +87,18 @@ def commands() -> dict[str, Command]:
         ),
     )
     return {command.name: command for command in found}
+
+
+def recorded_episodes(home: Path) -> None:
+    """An HDF5 file of 40 episodes, as another program might record them."""
+    import h5py
+
+    rng, count, length = np.random.default_rng(0), 40, 50
+    with h5py.File(home / "data.h5", "w", libver="latest") as file:
+        file["pixels"] = rng.integers(0, 256, (count * length, 64, 64, 3), np.uint8)
+        file["action"] = rng.normal(size=(count * length, 2)).astype(np.float32)
+        file["ep_len"] = np.full(count, length, np.int32)
+        file["ep_offset"] = np.arange(0, count * length, length)
 
 
 def soak(
@@ -113,6 +129,8 @@ def table(chosen: Sequence[Command]) -> str:
 
 def _undisturbed(home: Path, command: Command) -> tuple[dict[str, bytes], float]:
     home.mkdir()
+    if command.given:
+        command.given(home)
     for words in command.needs:
         _finish(home, words)
     began = time.monotonic()
