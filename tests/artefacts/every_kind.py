@@ -50,6 +50,7 @@ from djepa.lift.temporal import (
 )
 from djepa.lift.transport import TemporalTransport
 from djepa.models.bimanual import load_policy
+from djepa.models.bimanual_jepa import load_jepa
 from djepa.models.episodes import SHARD, Shard, length
 from djepa.models.lewm import LeWM
 from djepa.models.predictions import EVIDENCE, predict_bank, read_predictions
@@ -60,6 +61,7 @@ from djepa.models.weights import (
     DRIVING,
     GEOMETRY,
     TWO_ARMS,
+    TWO_ARMS_JEPA,
     load_geometry,
     read_card,
     save_geometry,
@@ -81,6 +83,7 @@ RECIPE = Recipe({"fusion": (PAIR, None)}, {"log costs": QUICK})
 KINDS_OF = (
     *(BANK, EVIDENCE, GEOMETRY, ALIGNMENT, PATCH, SUITE_KIND, PLANNER, STUDY, CONTROL, VISITED),
     *(TRAFFIC, BIMANUAL, RECORDED, READOUT, GATES_KIND, GUARANTEE, DRIVING, TWO_ARMS, HEAD),
+    *(TWO_ARMS_JEPA,),
 )
 
 
@@ -168,6 +171,7 @@ def make_all(root: Path, small_bank: Path) -> dict[str, Artefact]:
         "recorded": recorded(root / "recorded"),
         "driving model": _native(DRIVING, root / "traffic", load_scorer),
         "policy": _native(TWO_ARMS, root / "bimanual", load_policy),
+        "patch JEPA": _native(TWO_ARMS_JEPA, root / "bimanual-jepa", load_jepa),
     }
 
 

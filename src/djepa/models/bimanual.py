@@ -122,7 +122,7 @@ class Policy(nn.Module):
     def forward(self, images: Tensor, joints: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
         """(N, 60, 80, 3) uint8, (N, 14), (N, L) -> (N, H, 14) commands, (N,) expected log error."""
         x = images.permute(0, 3, 1, 2).float() / 255
-        N, (rows, columns), colours = len(x), _grid(x), chromatic(x)
+        N, (rows, columns), colours = len(x), grid_of(x), chromatic(x)
         maps = self.stem(torch.cat([x - 0.5, colours, rows, columns], 1))
         weight = (SHARP * maps).flatten(2).softmax(-1).view_as(maps)
         at_x = (weight * columns[:, :, ::2, ::2]).sum((2, 3))
@@ -153,10 +153,10 @@ class Policy(nn.Module):
     def look(self, images: Tensor) -> Tensor:
         """(N, 24) moments of the colours in images (N, 60, 80, 3)."""
         x = images.permute(0, 3, 1, 2).float() / 255
-        return moments_of(chromatic(x), *_grid(x))
+        return moments_of(chromatic(x), *grid_of(x))
 
 
-def _grid(x: Tensor) -> tuple[Tensor, Tensor]:
+def grid_of(x: Tensor) -> tuple[Tensor, Tensor]:
     """Rows and columns of (N, C, h, w) images, from -1 to 1, each (N, 1, h, w)."""
     N, _, h, w = x.shape
     rows = torch.linspace(-1, 1, h, device=x.device).view(1, 1, h, 1).expand(N, 1, h, w)

@@ -93,9 +93,17 @@ TWO_ARMS = Kind(
     again="Fetch it again, or train one: python -m djepa.models.bimanual_train FOLDER",
     records={CARD: dict},
 )
+TWO_ARMS_JEPA = Kind(
+    "predictive model of two arms",
+    "djepa-bimanual-jepa",
+    1,
+    again="Fetch it again, or train one: python -m djepa.models.bimanual_jepa_train FOLDER",
+    records={CARD: dict},
+)
 NATIVE = {  # format -> kind and files, in the order in which their hashes make one
     DRIVING.format: (DRIVING, (TENSORS, CARD, "vocabulary.npz")),
     TWO_ARMS.format: (TWO_ARMS, (TENSORS, CARD, "proposals.npz", "scene.npz")),
+    TWO_ARMS_JEPA.format: (TWO_ARMS_JEPA, (TENSORS, CARD)),
 }
 
 

@@ -167,7 +167,7 @@ def scene_xml(task: str) -> str:
         for item in TASKS[task]
     )
     cameras = "".join(
-        f'<camera name="{name}" pos="{_text(place)}" xyaxes="{_text(_axes(place, aim))}" '
+        f'<camera name="{name}" pos="{_text(place)}" xyaxes="{_text(camera_axes(place, aim))}" '
         f'fovy="{FOV}"/>'
         for name, (place, aim) in CAMERAS.items()
     )
@@ -191,7 +191,7 @@ def scene_xml(task: str) -> str:
 </mujoco>"""
 
 
-def _axes(place: tuple[float, ...], aim: tuple[float, ...]) -> Floats:
+def camera_axes(place: tuple[float, ...], aim: tuple[float, ...]) -> Floats:
     """(2, 3) right and up of a camera."""
     look = np.subtract(aim, place)
     right = np.cross(look, (0, 0, 1))
