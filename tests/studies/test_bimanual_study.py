@@ -1,16 +1,18 @@
 """The bimanual study, small: bank, resumed collection, decisions without outcomes."""
 
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 pytest.importorskip("mujoco")
 
-from djepa.bank.bimanual import collect_bimanual
+from djepa.bank.bimanual import BimanualBank, collect_bimanual
 from djepa.errors import DjepaError
 from djepa.evaluate.rows import Row, write_rows
 from djepa.files import to_json
@@ -18,7 +20,16 @@ from djepa.models.bimanual import SENTENCES, load_policy, words_of
 from djepa.models.bimanual_predict import Propose, relation, within
 from djepa.rollout.bimanual import BimanualConfig, outcomes, start_of, world_of
 from djepa.rollout.engine import LocalEngine
-from djepa.studies.bimanual import BIMANUAL, _evidence
+from djepa.studies.bimanual import (
+    BIMANUAL,
+    COLUMNS,
+    DENSE,
+    PREDICTIVE,
+    _evidence,
+    simple_evidence,
+)
+from djepa.studies.measures.bimanual import PICTURES
+from djepa.studies.measures.bimanual_views import crop, executed, film, moments
 from djepa.studies.results import load_results, success_tables
 from djepa.worlds.bimanual.ik import to_joints, tool_poses
 from djepa.worlds.bimanual.scene import TASKS
@@ -51,9 +62,56 @@ def test_a_bank_is_the_same_whoever_makes_it_and_holds_what_execution_shows(
     assert (known.apart[:, 0] == 0).all()  # ID 0 is the native chunk
     evidence = _evidence(bank, "plain")
     assert (evidence.cost("native").argmin(1) == 0).all()
-    assert evidence.names == ("native", "visual", "scene", "proprioceptive", "temporal")
+    assert evidence.names == (*COLUMNS, PREDICTIVE)
+    assert (evidence.cost(PREDICTIVE) > 0).all()
+    assert evidence.directed == DENSE
+    (tmp_path / "one-predicted.safetensors").write_bytes(b"damaged")
+    assert torch.equal(_evidence(bank, "plain").costs, evidence.costs)
+    assert simple_evidence(bank, "plain").names == tuple(COLUMNS)
+    assert not bank.outcome["error"].any()
+    assert known.missed[:, 0].tolist() == [0, 0]
+    assert (known.missed[:, 1:] > 0).all()
     other = replace(config, split="other")
     assert not np.array_equal(start_of(other, 1), known.state[1])
+
+
+class Breaking:
+    """A world in which whatever begins with a negative command comes apart."""
+
+    def goal(self, state: np.ndarray) -> np.ndarray:
+        return np.array([3.0])
+
+    def execute(self, state: np.ndarray, commands: np.ndarray) -> np.ndarray:
+        if (commands[:, 0] < 0).any():
+            raise DjepaError("The scene came apart.")
+        return np.concatenate([np.tile(state, (len(commands), 1, 1)), commands[..., :1]], 1)
+
+    def judge(self, goal: np.ndarray, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        cost = np.abs(states - goal)[..., 0]
+        return cost < 1, cost
+
+
+def test_a_candidate_that_cannot_be_executed_has_failed_and_ends_no_other() -> None:
+    commands = np.zeros((3, 4, 14), np.float32)
+    commands[:, :, 0] = [[0, 1, 2, 3], [-1, 3, 3, 3], [0, 0, 0, 0]]
+    found = outcomes(Breaking(), np.zeros(1), commands)  # type: ignore[arg-type]
+    assert found["error"].tolist() == [False, True, False]
+    assert found["success"].tolist() == [True, False, False]
+    assert found["cost"].tolist() == [0, 3, 3]  # that of the start
+    assert found["first"].tolist() == [4, 0, 0]
+    assert found["length"].tolist() == [4, 4, 4]
+
+
+def test_a_bank_of_the_first_version_is_refused_by_name(
+    tmp_path: Path, config: BimanualConfig
+) -> None:
+    bank = collect_bimanual(
+        tmp_path / "old", replace(config, starts=1), LocalEngine(1), Propose("bimanual")
+    )
+    manifest = bank.path / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"version": 2', '"version": 1'))
+    with pytest.raises(DjepaError, match="djepa-bimanual 1; this version reads djepa-bimanual 2"):
+        BimanualBank(bank.path)
 
 
 def test_the_policy_speaks_in_joints_and_in_poses(config: BimanualConfig) -> None:
@@ -105,6 +163,34 @@ def test_unknown_words_are_named_and_every_task_has_sentences() -> None:
     with pytest.raises(DjepaError, match="juggle"):
         words_of("juggle the block")
     assert set(SENTENCES) == {case.name for case in BIMANUAL._confirmation()}
+
+
+def test_pictures_say_whose_they_are_and_stop_where_the_sequence_does(
+    tmp_path: Path, config: BimanualConfig
+) -> None:
+    bank = collect_bimanual(tmp_path / "bank", config, LocalEngine(1), Propose("bimanual"))
+    choices = executed(bank, 1, {"native policy": 0, "D-JEPA": 3})
+    for one in choices:
+        stop = int(bank.outcome["length"][1, one.candidate])
+        assert one.stop == stop == moments(one.stop)[-1] == one.until(40)
+        assert one.said.startswith("success" if bank.outcome["success"][1, one.candidate] else "st")
+    sizes = [draw(bank, choices).size for draw in PICTURES.values()]
+    assert sizes[0] == sizes[2]
+    assert sizes[1][0] > sizes[1][1]
+    with Image.open(BytesIO(film(bank, choices))) as shown:
+        assert shown.n_frames > 1
+    assert moments(3) == [0, 1, 2, 3]
+
+
+def test_a_crop_holds_all_colours_of_the_task_and_stays_inside() -> None:
+    pictures = np.full((2, 480, 640, 3), 180, np.uint8)
+    assert crop("handover block", pictures) == (0, 0, 640, 480)
+    pictures[0, 100:110, 600:640] = 220, 20, 20  # the block, at the edge
+    pictures[1, 160:170, 560:600] = 220, 20, 20
+    left, top, right, bottom = crop("handover block", pictures)
+    assert (right, top) == (640, 34)
+    assert bottom - top == 200
+    assert left == 640 - 266
 
 
 @pytest.mark.parametrize("harmed", [0, 60])

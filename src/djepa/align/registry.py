@@ -130,6 +130,12 @@ _LISTED = (
         "nearest to scene",
         "The candidate nearest to the grasps and places that the whole scene predicts.",
     ),
+    _control(
+        "nearest to prediction",
+        "nearest to prediction",
+        "The candidate whose end, as a patch JEPA predicts it, is nearest to the predicted goal.",
+    ),
+    _control("consensus predictive", "pool density alone, predicted ends", _DENSE),
     _control("consensus scene", "pool density alone, grasps and places", _DENSE),
     _control("consensus energy", "pool density alone, energy", _DENSE),
     _ours(

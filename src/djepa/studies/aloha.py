@@ -7,11 +7,20 @@ where two cameras are; what is fitted, and the controls, are those of `djepa.stu
 from dataclasses import replace
 
 from djepa.bank.bimanual import collect_bimanual
+from djepa.evaluate.verdict import Comparison
 from djepa.models.aloha import policy_hash, propose
 from djepa.rollout.bimanual import BimanualConfig
-from djepa.studies.bimanual import BIMANUAL, SPLITS
+from djepa.studies.bimanual import (
+    BIMANUAL,
+    COLUMNS,
+    NATIVES,
+    SPLITS,
+    recipe_of,
+    simple_evidence,
+)
+from djepa.studies.bimanual_fits import PRESERVED
 from djepa.studies.design import Case, Place, Sizes, share_out, split_of
-from djepa.studies.measures.bimanual import LENGTHS
+from djepa.studies.measures.bimanual import LENGTHS, VIEWS
 from djepa.studies.stages import Say
 from djepa.studies.study import Study
 from djepa.worlds.aloha import RULES, TASKS
@@ -50,8 +59,8 @@ ALOHA = replace(
         "says that the arms should grasp, with the published offsets. All 17 are executed from one "
         "restored state. The view from above and one at an angle differ a little between starts, "
         "each in its own way, and only pictures show it.",
-        "Evidence, controls and methods are those of the bimanual study. Here the **scene** is "
-        "what the view at an angle says.",
+        "Evidence, controls and methods are those of the bimanual study, without its patch JEPA, "
+        "which was trained on other scenes. Here the **scene** is what the view at an angle says.",
     ),
     sizes={
         "quick": Sizes(32, 16, 32, audit=16, updates=300),
@@ -59,7 +68,13 @@ ALOHA = replace(
         "large": Sizes(256, 128, 512, audit=256),
     },
     cases=_cases,
-    measures=(LENGTHS,),
+    evidence=simple_evidence,  # type: ignore[arg-type]  # no patch JEPA sees these scenes
+    prepare=None,
+    recipe=recipe_of(tuple(COLUMNS), ("scene",)),
+    natives=NATIVES,
+    density=("scene",),
+    declared=(Comparison.of(PRESERVED, *NATIVES), *BIMANUAL.declared[1:]),
+    measures=(LENGTHS, VIEWS),
     pools=dict.fromkeys(TASKS, "one native chunk and 16 variants"),
     task="aloha",  # the paper has no figures of it
     paper={},

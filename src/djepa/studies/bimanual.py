@@ -2,13 +2,16 @@
 
     native policy                       the chunk of the policy
     fixed correction, scalar gate, ...  the paper's controls (Tab. 2, App. G)
-    D-JEPA                              mixture of visual, proprioceptive and temporal evidence,
-                                        operator, careful gate, and preservation of native chunks
+    D-JEPA                              mixture of predictive, visual, proprioceptive and temporal
+                                        evidence, operator, careful gate, and preservation of
+                                        native chunks
 
 Cases are the four tasks; they share what is fitted, and are counted together.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 import torch
 
@@ -21,6 +24,8 @@ from djepa.bank.bimanual import BimanualBank, collect_bimanual
 from djepa.evaluate.verdict import Comparison
 from djepa.evidence.evidence import Evidence
 from djepa.models.bimanual import load_policy
+from djepa.models.bimanual_jepa import Trained, load_jepa
+from djepa.models.bimanual_jepa_predict import predicted
 from djepa.models.bimanual_predict import Propose
 from djepa.rollout.bimanual import BimanualConfig
 from djepa.studies.bimanual_fits import CERTIFIED, PRESERVED, choosers, fit_gates
@@ -30,7 +35,7 @@ from djepa.studies.stages import Say
 from djepa.studies.study import Study
 from djepa.worlds.bimanual.scene import TASKS
 
-POLICY = "bimanual"  # name of the weights
+POLICY, JEPA = "bimanual", "bimanual-jepa"  # names of the weights
 SPLITS = ("fit", "calibration", "confirmation", "audit")  # audit: the limit on harm is certified
 COLUMNS = {
     "native": "apart",
@@ -39,7 +44,8 @@ COLUMNS = {
     "proprioceptive": "effort",
     "temporal": "timing",
 }
-ALL = tuple(COLUMNS)
+PREDICTIVE = "predictive"  # the patch JEPA's cost
+DENSE = ("scene", PREDICTIVE)
 FLOOR = {"native": 0.005, "visual": 0.005, "scene": 0.005, "proprioceptive": 0.0, "temporal": 0.02}
 POOLS = "native chunk + 16 variants"  # as the paper's figures are stored
 PAPER = {
@@ -54,6 +60,7 @@ NATIVES = {
     "nearest to colours": "visual",
     "nearest to scene": "scene",
 }
+PREDICTED = {"nearest to prediction": PREDICTIVE}
 FUSION, CONTROL = "fusion", "consensus + fusion"
 
 
@@ -76,7 +83,19 @@ def _collect(study: Study, case: Case, say: Say) -> str:
     return collect_bimanual(target, config, study.place.engine, Propose(POLICY)).hash
 
 
-def _evidence(bank: BimanualBank, look: str) -> Evidence:
+def recipe_of(columns: tuple[str, ...], dense: tuple[str, ...]) -> Recipe:
+    """What is fitted on these costs, of which some come with predicted ends and goals."""
+    return Recipe(
+        mixtures={FUSION: (columns, None), CONTROL: (columns, dense if dense[1:] else dense[0])},
+        alignments={
+            "mixture": mixed(columns, dense),
+            "without preservation": careful(columns, dense),
+            "relational": AlignConfig(dense=dense, ranked=columns, base=columns),
+        },
+    )
+
+
+def simple_evidence(bank: BimanualBank, look: str) -> Evidence:
     """Five costs; where candidates grasp and place as latents, where the scene says as goals."""
     known = bank.known
     found = Evidence.from_arrays(
@@ -89,11 +108,39 @@ def _evidence(bank: BimanualBank, look: str) -> Evidence:
     return replace(found, weights=dict.fromkeys(COLUMNS, bank.config.policy))
 
 
+def _evidence(bank: BimanualBank, look: str) -> Evidence:
+    """The same, with the patch JEPA's cost, predicted ends and goals."""
+    known, jepa, simple = bank.known, _jepa(), simple_evidence(bank, look)
+    said = predicted(bank, jepa)
+    found = Evidence.from_arrays(
+        start_ids=known.names,
+        candidate_ids=known.ids,
+        costs={**{name: simple.cost(name) for name in COLUMNS}, PREDICTIVE: said["cost"]},
+        latents={"scene": known.targets, PREDICTIVE: said["ends"]},
+        goals={"scene": known.expected, PREDICTIVE: said["goals"]},
+    )
+    return replace(found, weights={**simple.weights, PREDICTIVE: jepa.hash})
+
+
+@lru_cache(maxsize=1)
+def _jepa() -> Trained:
+    return load_jepa(JEPA)
+
+
+def _predict(study: Study, group: str, say: Say) -> None:
+    """The patch JEPA's predictions of every bank of a group, unless they are there."""
+    for role in SPLITS:
+        for case in study.cases(role, group):
+            say(f"  {JEPA}: {role}, {case.name}")
+            predicted(BimanualBank(study.out / "banks" / case.folder), _jepa())
+
+
 def _population(study: Study, role: str, case: Case) -> Population:
     bank = BimanualBank(study.out / "banks" / case.folder)
     success, cost = (torch.from_numpy(bank.outcome[name].copy()) for name in ("success", "cost"))
     outcomes = Outcomes(bank.known.names, success, torch.ones_like(success), cost)
-    return Population(_evidence(bank, case.look), outcomes)
+    evidence: Callable[..., Evidence] = study.design.evidence
+    return Population(evidence(bank, case.look), outcomes)
 
 
 def _extra(study: Study, group: str, say: Say) -> dict[str, Alignment]:
@@ -114,8 +161,9 @@ BIMANUAL = Design(
         "err in different ways, and no candidate is right everywhere.",
         "The controls are the paper's: one **fixed correction**, and **gates** that choose between "
         "the native chunk and that correction by one number. **D-JEPA** compares all candidates by "
-        "visual, proprioceptive and temporal evidence and by a map of the whole scene, and keeps "
-        "the native chunk unless its own choice is better by a margin.",
+        "where a patch JEPA of the head view and the tools predicts that they end, by visual, "
+        "proprioceptive and temporal evidence and by a map of the whole scene, and keeps the "
+        "native chunk unless its own choice is better by a margin.",
     ),
     weights=(),
     sizes={
@@ -125,16 +173,10 @@ BIMANUAL = Design(
     },
     cases=_cases,
     evidence=_evidence,  # type: ignore[arg-type]  # of a bank of these starts
-    recipe=Recipe(
-        mixtures={FUSION: (ALL, None), CONTROL: (ALL, "scene")},
-        alignments={
-            "mixture": mixed(ALL, ("scene",)),
-            "without preservation": careful(ALL, ("scene",)),
-            "relational": AlignConfig(dense=("scene",), ranked=ALL, base=ALL),
-        },
-    ),
-    natives=NATIVES,
-    density=("scene",),
+    recipe=recipe_of((*COLUMNS, PREDICTIVE), DENSE),
+    prepare=_predict,
+    natives=NATIVES | PREDICTED,
+    density=DENSE,
     fusion=FUSION,
     control=CONTROL,
     against=(
@@ -150,7 +192,7 @@ BIMANUAL = Design(
     base="native policy",
     published="without preservation",
     declared=(
-        Comparison.of(PRESERVED, *NATIVES),  # the best of them
+        Comparison.of(PRESERVED, *NATIVES, *PREDICTED),  # the best of them
         Comparison.of(PRESERVED, "native policy"),
         Comparison.of(PRESERVED, "scalar gate"),
         Comparison.of(PRESERVED, "fixed correction"),

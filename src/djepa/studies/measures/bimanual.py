@@ -4,6 +4,7 @@ Legend: N starts, K candidates.
 """
 
 import base64
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,22 +13,26 @@ import numpy as np
 from PIL import Image
 
 from djepa.align.registry import label, ordered, slug
+from djepa.artefacts.folder import encode, load_arrays
 from djepa.artefacts.records import read_bytes
 from djepa.bank.bimanual import BimanualBank
 from djepa.errors import DjepaError
 from djepa.files import write_atomically
-from djepa.report.canvas import save_sheet
 from djepa.report.tables import Table
-from djepa.rollout.bimanual import world_of
 from djepa.studies.design import Case, Measure
+from djepa.studies.measures.bimanual_views import (
+    executed,
+    film,
+    grasp,
+    overhead,
+    png_bytes,
+    sequence,
+)
 from djepa.studies.results import Results
 from djepa.studies.stages import Say
 from djepa.studies.study import Study
 
 NATIVE = "native policy"
-MOMENTS = (0, 8, 14, 20, 26, 32, 40)  # commands after which a film strip shows the scene
-HEIGHT, WIDTH = 150, 200  # pixels of a picture
-CROP = (25, 40, 180, 240)  # of the head view at 240 x 320: upper row, left column, height, width
 
 
 def _bank(study: Study, case: Case) -> BimanualBank:
@@ -67,7 +72,7 @@ def _length_tables(results: Results) -> Iterator[Table]:
             kept = f"{one['native']} of {one['starts']}"
             lines.append((label(method), f"{one['length']:.1f}", first, kept))
         columns = ("method", "commands executed", "first success", "native chunk kept")
-        note = "An episode ends with the first success or after 40 commands of 0.2 s."
+        note = "An episode ends with the first success or after its last command; each takes 0.2 s."
         yield Table(
             f"lengths-{slug(case)}", f"Length of episodes, {case}", columns, tuple(lines), note
         )
@@ -83,73 +88,76 @@ LENGTHS = Measure(
 
 
 def _views(study: Study, case: Case, say: Say) -> dict[str, Any]:
-    """The first start at which only our choice succeeds: both films, from above and in front."""
+    """The first start at which only our choice succeeds, as pictures and a film."""
     bank, chosen = _bank(study, case), _chosen(study, case)
     success, ours = bank.outcome["success"], study.design.ours
     pairs = list(zip(chosen[NATIVE], chosen[ours], strict=True))
     rows = [i for i, (a, b) in enumerate(pairs) if not success[i, a] and success[i, b]]
     if not rows:
         return {}
-    row = rows[0]
+    row, picks = rows[0], dict(zip((NATIVE, ours), pairs[rows[0]], strict=True))
+    file = study.measured("views", case.name).with_suffix(".safetensors")
     try:
-        sheet = film(bank, row, pairs[row])
+        choices = executed(bank, row, picks)
+        drawn = {name: png_bytes(draw(bank, choices)) for name, draw in PICTURES.items()}
+        drawn[FILM] = film(bank, choices)
     except DjepaError as error:  # no OpenGL here: everything else is there
         say(f"  no pictures: {error}")
         return {}
-    file = study.measured("views", case.name).with_suffix(".png")
     file.parent.mkdir(parents=True, exist_ok=True)
-    save_sheet(file, Image.fromarray(sheet))
-    return {"start": row, "chosen": dict(zip((NATIVE, ours), pairs[row], strict=True))}
+    shown = {name: np.frombuffer(data, np.uint8) for name, data in drawn.items()}
+    write_atomically(file, encode(shown))
+    stops = {one.name: one.said for one in choices}
+    return {"start": row, "chosen": picks, "ended": stops}
 
 
-def film(bank: BimanualBank, row: int, picks: tuple[int, int]) -> Any:
-    """Two rows a candidate: enlarged crop of the head view, and the front view."""
-    world, known = world_of(bank.config.task), bank.known
-    commands = known.commands[row, list(picks)].astype(np.float64)
-    strips = []
-    for path in world.execute(known.state[row], commands)[:, list(MOMENTS)]:
-        top, left, height, width = CROP
-        head = world.view(path, "head")[:, top : top + height, left : left + width]
-        front = world.view(path, "front")
-        for frames in (head, front):
-            images = [np.asarray(Image.fromarray(one).resize((WIDTH, HEIGHT))) for one in frames]
-            framed = [np.pad(one, ((0, 4), (0, 4), (0, 0)), constant_values=255) for one in images]
-            strips.append(np.concatenate(framed, 1))
-    return np.concatenate(strips)
+PICTURES = {"grasp": grasp, "sequence": sequence, "overhead": overhead}
+FILM = "film"
+CAPTIONS = {
+    "grasp": "Aligned grasp: both choices when the grasps should hold, obliquely.",
+    "sequence": "Oblique sequence: both choices, each up to its own stop.",
+    "overhead": "Both ends from above, in the same enlarged crop.",
+    FILM: "Both choices as a film.",
+}
 
 
 def _figures(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
     for case, stored in results.measured("views").items():
-        source = results.folder / "measures" / "views" / f"{case}.png"
+        source = results.folder / "measures" / "views" / f"{case}.safetensors"
         if not stored or not source.exists():
             continue
-        stem = f"film-{slug(case)}"
-        embed(folder / stem, source)
-        picks = " and ".join(f"{label(name)} chose {of}" for name, of in stored["chosen"].items())
-        yield (
-            stem,
-            f"{case}, start {stored['start']}, the first at which only our choice succeeds. Above "
-            "the native chunk, below our choice; each from above (the same crop) and in front, "
-            f"after {', '.join(map(str, MOMENTS))} commands. {picks}.",
-        )
+        drawn = load_arrays(source, read_bytes(source))
+        for name, caption in CAPTIONS.items():
+            stem = f"{name}-{slug(case)}"
+            embed(folder / stem, drawn[name].tobytes(), stored)
+            start = f"{case}, start {stored['start']}, the first at which only our choice succeeds."
+            yield stem, f"{start} {caption}"
 
 
-def embed(stem: Path, source: Path) -> None:
-    """A picture inside an SVG, as pages show figures; a CSV says which commands it shows."""
-    data, (width, height) = base64.b64encode(read_bytes(source)).decode(), Image.open(source).size
+def embed(stem: Path, data: bytes, stored: dict[str, Any]) -> None:
+    """A picture or film inside an SVG, as pages show figures; a CSV says what it shows."""
+    with Image.open(io.BytesIO(data)) as image:
+        (width, height), kind = image.size, str(image.format).lower()
+    text = base64.b64encode(data).decode()
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">'
-        f'<image width="{width}" height="{height}" href="data:image/png;base64,{data}"/></svg>'
+        f'<image width="{width}" height="{height}" href="data:image/{kind};base64,{text}"/></svg>'
     )
     write_atomically(stem.with_suffix(".svg"), svg.encode())
-    lines = "".join(f"{i},{at}\n" for i, at in enumerate(MOMENTS))
-    write_atomically(stem.with_suffix(".csv"), f"column,commands\n{lines}".encode())
+    lines = "".join(
+        f'{label(name)},{candidate},"{stored["ended"][name]}"\n'
+        for name, candidate in stored["chosen"].items()
+    )
+    write_atomically(stem.with_suffix(".csv"), f"choice,candidate,ended\n{lines}".encode())
 
 
 VIEWS = Measure(
     name="views",
     title="What the choices look like",
-    text=("Both choices are executed again from the same snapshot.",),
+    text=(
+        "Both choices are executed again from the same snapshot. A sequence stops with its first "
+        "success, or after its last command; nothing is shown of what would follow.",
+    ),
     run=_views,
     figures=_figures,
 )
