@@ -1,12 +1,18 @@
 """Training of the bimanual policy: weights follow from the seed, whatever the clock says."""
 
+import math
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
+from djepa.errors import DjepaError
 from djepa.models import bimanual_train
 from djepa.models.bimanual import HEIGHT, SENTENCES, WIDTH_OF_IMAGE
 from djepa.models.bimanual_train import Arrays, PolicyTraining, rate_at, train
+from djepa.models.train import OutOfTimeError
 from djepa.worlds.bimanual.experts import HORIZON
 from djepa.worlds.bimanual.world import COMMAND
 
@@ -25,23 +31,52 @@ def demonstrated(count: int = 10) -> dict[str, Arrays]:
     }
 
 
-def trained(minutes: float = 0.0) -> tuple[dict[str, torch.Tensor], int]:
-    policy, updates, error = train(TINY, demonstrated(), "cpu", lambda line: None, minutes)
-    assert np.isfinite(error)
-    return policy.state_dict(), updates
+def trained(kept: Path, minutes: float = math.inf) -> dict[str, torch.Tensor]:
+    policy, error = train(TINY, demonstrated(), "cpu", lambda line: None, kept, minutes)
+    return {**policy.state_dict(), "error": torch.tensor(error)}
 
 
-def test_a_slow_clock_changes_no_weights_and_minutes_are_only_a_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    quick, updates = trained()
-    ticks = iter(range(0, 10_000, 45))  # seconds: every look at the clock is that much later
+@pytest.fixture
+def slow_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(0, 100_000, 45))  # seconds: every look at the clock is that much later
     monkeypatch.setattr(bimanual_train.time, "perf_counter", lambda: next(ticks))
-    slow, same = trained(minutes=10)
-    assert updates == same == TINY.steps
-    assert all(torch.equal(quick[name], slow[name]) for name in quick)
-    _, fewer = trained(minutes=1)
-    assert fewer == 2
+
+
+def equal(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_slow_clock_changes_no_weights(tmp_path: Path, slow_clock: None) -> None:
+    assert equal(trained(tmp_path / "a"), trained(tmp_path / "b", minutes=10))
+
+
+def test_minutes_only_interrupt_a_training(tmp_path: Path, slow_clock: None) -> None:
+    whole, kept, stops = trained(tmp_path / "whole"), tmp_path / "state", list[str]()
+    while True:
+        try:
+            found = trained(kept, minutes=0.5)  # one update each time
+            break
+        except OutOfTimeError as stopped:
+            stops.append(str(stopped))
+    assert stops == ["update 1 of 3", "update 2 of 3"]
+    assert equal(whole, found)
+
+
+def test_a_state_of_other_settings_or_of_something_else_is_left_alone(
+    tmp_path: Path, slow_clock: None
+) -> None:
+    kept = tmp_path / "state"
+    with pytest.raises(OutOfTimeError):
+        trained(kept, minutes=0.5)
+    before = kept.read_bytes()
+    other = replace(TINY, seed=1)
+    with pytest.raises(DjepaError, match="training of other settings"):
+        train(other, demonstrated(), "cpu", lambda line: None, kept)
+    assert kept.read_bytes() == before
+    kept.write_bytes(b"mine")
+    with pytest.raises(DjepaError, match="is damaged"):
+        trained(kept)
+    assert kept.read_bytes() == b"mine"
 
 
 def test_the_rate_rises_for_200_updates_and_falls_to_nothing() -> None:

@@ -4,10 +4,13 @@
 
 Demonstrations that fail are left out. Training episodes fit policy and proposals, calibration ones
 choose the ridge, validation ones are only measured: the executed success of the policy's chunks.
+A training is so many updates. One that is cut off, or reaches `--minutes`, goes on when the same
+command is run again, and on a CPU ends in the same bytes.
 
 Legend: N demonstrations, H commands.
 """
 
+import math
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -22,6 +25,7 @@ import tyro
 from torch import Tensor
 
 from djepa.artefacts.folder import open_shard, seal_shard
+from djepa.artefacts.lock import held
 from djepa.files import write_atomically
 from djepa.models.bimanual import (
     HEIGHT,
@@ -33,6 +37,9 @@ from djepa.models.bimanual import (
     words_of,
 )
 from djepa.models.bimanual_scene import fit_scene
+from djepa.models.bimanual_state import MEASURED, State
+from djepa.models.resume import STATE
+from djepa.models.train import SAVE_EVERY, OutOfTimeError
 from djepa.models.weights import TWO_ARMS, claim_native
 from djepa.pools.bimanual import features, fit_proposer
 from djepa.rollout.engine import usable_cores
@@ -128,9 +135,17 @@ def rate_at(step: int, config: PolicyTraining) -> float:
 
 
 def train(
-    config: PolicyTraining, data: dict[str, Arrays], device: str, say: Any, minutes: float = 0.0
-) -> tuple[Policy, int, float]:
-    """The policy, its updates and its last error; stops early once the minutes are over."""
+    config: PolicyTraining,
+    data: dict[str, Arrays],
+    device: str,
+    say: Any,
+    kept: Path,
+    minutes: float = math.inf,
+) -> tuple[Policy, float]:
+    """The policy after all updates, and its last error; goes on from the state at `kept`.
+
+    Once the minutes are over it saves its state and raises `OutOfTimeError`.
+    """
     policy = Policy()
     policy.initialise(torch.Generator().manual_seed(seed_for("bimanual", "init", config.seed)))
     images, joints, chunks, tasks = _stacked(data)
@@ -142,10 +157,14 @@ def train(
     )
     optimiser = torch.optim.AdamW(policy.parameters(), config.rate, weight_decay=config.decay)
     random = torch.Generator().manual_seed(seed_for("bimanual", "batches", config.seed))
-    begun, errors, step = time.perf_counter(), [], 0
-    for step in range(1, config.steps + 1):
+    state, settings = State(policy, optimiser, random), asdict(config)
+    if kept.exists():
+        state.load(kept, settings)
+        say(f"going on after update {state.step}")
+    begun = saved = time.perf_counter()
+    while state.step < config.steps:
         for group in optimiser.param_groups:
-            group["lr"] = rate_at(step, config)
+            group["lr"] = rate_at(state.step + 1, config)
         rows = torch.randint(len(images), (config.batch,), generator=random).to(device)
         which = torch.randint(phrases.shape[1], (config.batch,), generator=random).to(device)
         found, log_scale = policy(images[rows], joints[rows], phrases[tasks[rows], which])
@@ -155,12 +174,18 @@ def train(
         loss.backward()
         torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
         optimiser.step()
-        errors.append(float(error.detach().mean()))
-        if step % 200 == 0:
-            say(f"update {step}: error {np.mean(errors[-200:]):.4f} rad")
-        if minutes and time.perf_counter() - begun > 60 * minutes:
-            break
-    return policy.eval(), step, float(np.mean(errors[-200:]))
+        state.step += 1
+        state.errors = [*state.errors[1 - MEASURED :], float(error.detach().mean())]
+        if state.step % 200 == 0:
+            say(f"update {state.step}: error {np.mean(state.errors):.4f} rad")
+        now = time.perf_counter()
+        late = now - begun > 60 * minutes and state.step < config.steps
+        if late or now - saved > SAVE_EVERY:
+            state.save(kept, settings)
+            saved = now
+        if late:
+            raise OutOfTimeError(f"update {state.step:,} of {config.steps:,}")
+    return policy.eval(), float(np.mean(state.errors))
 
 
 def _stacked(data: dict[str, Arrays]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -203,11 +228,12 @@ def main(
     config: PolicyTraining = PolicyTraining(),  # noqa: B008
     device: str = "auto",
     workers: int = 0,
-    minutes: float = 0.0,
+    minutes: float = math.inf,
 ) -> None:
-    """Simulate on `workers` cores (0: all), train at most `minutes` (0: all updates), write to OUT.
+    """Simulate on `workers` cores (0: all), train, write to OUT.
 
-    A training that is stopped by the clock is another one on another machine; its card says so.
+    Stopped after so many `minutes` of training, it goes on when the same command is run again. The
+    weights stay the same.
     """
     begun = time.perf_counter()
     if device == "auto":
@@ -217,7 +243,7 @@ def main(
         print(f"{time.perf_counter() - begun:5.0f} s  {text}", flush=True)
 
     claim_native(out, TWO_ARMS)
-    with ProcessPoolExecutor(workers or usable_cores(), get_context("spawn")) as pool:
+    with held(out), ProcessPoolExecutor(workers or usable_cores(), get_context("spawn")) as pool:
         data = {}
         for task in TASKS:
             data[task] = demonstrations(out, task, config, pool)
@@ -230,17 +256,20 @@ def main(
         proposers, card["target error, m"] = {}, {}
         for task, of in data.items():
             some = split(len(of["state"]))
-            held = (of["features"][some["calibration"]], of["poses"][some["calibration"]])
+            unseen = (of["features"][some["calibration"]], of["poses"][some["calibration"]])
             proposers[task], card["target error, m"][task] = fit_proposer(
-                task, of["features"][some["train"]], of["poses"][some["train"]], *held
+                task, of["features"][some["train"]], of["poses"][some["train"]], *unseen
             )
         scene, card["scene error, m"] = fit_scene(
             *(_part(data, n) for n in ("train", "calibration"))
         )
         say(f"proposals: {card['target error, m']}")
-        policy, card["updates"], card["error"] = train(config, data, device, say, minutes)
-        card["stopped early"] = card["updates"] < config.steps
-        card["success"] = {}
+        try:
+            policy, card["error"] = train(config, data, device, say, out / STATE, minutes)
+        except OutOfTimeError as stopped:
+            say(f"Stopped at {stopped}. Its state is in {out}: the same command goes on from it.")
+            return
+        card["updates"], card["success"] = config.steps, {}
         for task, of in data.items():
             some_held = split(len(of["state"]))["validation"]
             states = of["state"][some_held][: config.measured]
@@ -248,7 +277,8 @@ def main(
             items = [(task, s, c) for s, c in zip(states, chunks, strict=True)]
             card["success"][task] = float(np.mean(list(pool.map(succeeded, items))))
             say(f"{task}: {100 * card['success'][task]:.0f} % of {len(items)} validation starts")
-    save_policy(out, policy, proposers, scene, card)
+        save_policy(out, policy, proposers, scene, card)
+        (out / STATE).unlink(missing_ok=True)
 
 
 if __name__ == "__main__":
