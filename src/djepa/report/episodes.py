@@ -1,15 +1,18 @@
 """Episodes as data for the page's replay: every planner's path stands where a candidate does.
+And as a film: episodes beneath each other, planners beside each other.
 
 Legend: P planners, T controls, S numbers in a state, A action width.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image
 
+from djepa.report.canvas import BORDER, FAILURE, GAP, SOFT, SUCCESS, Canvas
 from djepa.report.inspector import SIZE, numbers, picture
 from djepa.worlds.protocol import World
 from djepa.worlds.sketch import ANGLE, Sketch
@@ -80,3 +83,43 @@ def _episode(
         "costs": [],
         "methods": [{"ranks": ranks, "chosen": i, **unknown} for i in range(len(paths))],
     }
+
+
+class Ran(NamedTuple):
+    """What a film shows of one planner in one episode."""
+
+    states: Array  # (T + 1, S)
+    executed: int  # controls; the last state stays
+    solved: int  # after so many controls; -1: never
+
+
+def film(
+    world: World, episodes: Sequence[tuple[Array, Mapping[str, Ran]]], size: int = 176
+) -> list[Image.Image]:
+    """T + 1 frames of episodes, each its goal (S,) and what every planner did in it."""
+    drawn = [
+        [(name, ran, world.render(ran.states, size, goal)) for name, ran in of.items()]
+        for goal, of in episodes
+    ]
+    outer, letter, steps = size + 2 * BORDER, max(12, size // 13), len(drawn[0][0][2])
+    high, wide = outer + 2 * letter + 14, outer + GAP
+    frames = []
+    for step in range(steps):
+        page = Canvas(GAP + wide * len(drawn[0]), GAP + high * len(drawn))
+        for line, row in enumerate(drawn):
+            for column, (name, ran, seen) in enumerate(row):
+                left, top = GAP + column * wide, GAP + line * high
+                now, edge = min(step, ran.executed), SOFT
+                words = f"control {now} of {steps - 1}"
+                if solved := 0 <= ran.solved <= step:
+                    words, edge = f"solved after {ran.solved}", SUCCESS.colour
+                elif step == steps - 1:
+                    words, edge = f"not solved in {steps - 1}", FAILURE.colour
+                page.tile((left, top, left + outer, top + outer), seen[step], edge)
+                if edge != SOFT:
+                    mark = SUCCESS if solved else FAILURE
+                    page.badge(left + outer - 2 * letter, top, mark, 2 * letter)
+                page.text(left, top + outer + letter + 2, name, letter, room=outer)
+                page.text(left, top + outer + 2 * letter + 6, words, letter, edge, room=outer)
+        frames.append(page.image)
+    return frames
