@@ -1,16 +1,21 @@
 """The adapter for NAVSIM, on a module with the same attributes; on the devkit where it is."""
 
 import os
+import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from tools.docs.fill import ROOT
 from torch import Tensor, nn
 
+from djepa.align import driving_fit
 from djepa.align.driving import DrivingEvidence
+from djepa.align.driving_fit import ANCHOR, fit_anchor
 from djepa.errors import DjepaError
 from djepa.interop.navsim import PARTS, choose, chooser, export, exported, judged
 
@@ -71,21 +76,23 @@ def test_a_model_without_a_scorer_is_refused() -> None:
         nothing.evidence({}, ())
 
 
+class Builder:
+    def compute_features(self, agent_input: int) -> dict[str, Tensor]:
+        return {"proposals": features()["proposals"][agent_input]}
+
+
+class Agent:
+    def __init__(self) -> None:
+        self.model = Model()
+
+    def get_feature_builders(self) -> list[Builder]:
+        return [Builder()]
+
+    def compute_trajectory(self, agent_input: int) -> str:
+        return "its own"
+
+
 def test_an_agent_drives_what_the_readout_chooses() -> None:
-    class Builder:
-        def compute_features(self, agent_input: int) -> dict[str, Tensor]:
-            return {"proposals": features()["proposals"][agent_input]}
-
-    class Agent:
-        def __init__(self) -> None:
-            self.model = Model()
-
-        def get_feature_builders(self) -> list[Builder]:
-            return [Builder()]
-
-        def compute_trajectory(self, agent_input: int) -> str:
-            return "its own"
-
     driver = chooser(Agent, lambda poses: poses)()
     assert driver.compute_trajectory(0) == "its own"
     driver.readout = Last()
@@ -114,6 +121,34 @@ def test_proposals_are_judged_one_at_a_time() -> None:
     assert seen == [(8, 3)] * K
     np.testing.assert_allclose(found["pdms"], poses[:, 0, 0])
     assert set(found) == set(PARTS)
+
+
+def test_the_lines_of_the_page_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs/driving.md").read_text()
+    found = re.search(r"^## NAVSIM\n.*?```python\n(.*?)```", page, re.DOTALL | re.MULTILINE)
+    assert found
+
+    @dataclass
+    class Result:
+        score: float
+
+        def __getattr__(self, name: str) -> float:
+            return 1.0
+
+    few = replace(ANCHOR, epochs=8)
+    monkeypatch.setattr(driving_fit, "fit_anchor", partial(fit_anchor, recipe=few))
+    given = {
+        "model": Model(),
+        "features": {"proposals": torch.randn(6, K, 8, 3)},
+        "logs": list("aabbcc"),
+        "scores": [lambda poses: Result(float(poses[0, 0] > 0))] * 6,
+        "Agent": Agent,
+        "Trajectory": lambda poses: poses,
+        "agent_input": 0,
+    }
+    exec(found[1], given)
+    assert np.shape(given["trajectory"]) == (8, 3)
+    assert len(given["evidence"]) == 6
 
 
 @pytest.mark.skipif(
