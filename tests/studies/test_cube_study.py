@@ -18,9 +18,10 @@ from djepa.models.lewm import LeWM
 from djepa.models.tdjepa import TDJEPA
 from djepa.models.weights import save_geometry
 from djepa.rollout.engine import LocalEngine
-from djepa.studies.cube import NATIVES, STAMPS
+from djepa.studies.cube import STAMPS
 from djepa.studies.design import Place, Sizes
 from djepa.studies.index import get_design
+from djepa.studies.pair import NATIVES
 from djepa.studies.results import Results
 from djepa.studies.stages import run_stages
 from djepa.studies.study import Study, new_study

@@ -15,16 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from djepa.align.presets import PAIR, PRESETS, careful, mixed
+from djepa.align.presets import PRESETS
 from djepa.align.registry import label
-from djepa.align.suite import Recipe
 from djepa.artefacts.folder import encode
-from djepa.evidence.evidence import Evidence
 from djepa.files import write_atomically
 from djepa.report.frames import films as draw_films
-from djepa.studies.design import Case, Design, Measure, Sizes, two_pools
-from djepa.studies.measures.costs import costs
-from djepa.studies.measures.decisions import films, inspector
+from djepa.studies.design import Case, Measure, Sizes
+from djepa.studies.pair import NATIVES, pair_design
 from djepa.studies.results import Results
 from djepa.studies.stages import Say
 from djepa.studies.study import Study
@@ -32,9 +29,6 @@ from djepa.worlds.cube import CUBE as PLACE
 from djepa.worlds.cube import PINCH, TOLERANCE
 from djepa.worlds.cube_draw import project
 
-FUSION, CONTROL, OURS = "fusion", "consensus + fusion", "D-JEPA"
-BOTH = "both consensus + fusion"  # the control with both densities, as D-JEPA has them
-NATIVES = {"native lewm": "lewm", "native tdjepa": "tdjepa"}
 STAMPS, FULL = 8, 448  # frames of the figure; side of a whole one, of which all show one part
 MARGIN = 0.12  # of the whole frame, around hand and cube
 
@@ -100,8 +94,11 @@ SAME_START = Measure(
     run=_stamps,
     figures=_stamp_figures,
 )
-CUBE = Design(
-    name="cube",
+CUBE = pair_design(
+    "cube",
+    4,
+    SAME_START,
+    {"relational": PRESETS["published"]},
     title="Does alignment choose better for a gripper?",
     question=(
         "OGBench's UR5e arm with a gripper and one cube, unchanged. A candidate is 25 controls: "
@@ -112,33 +109,10 @@ CUBE = Design(
         "In reference pools, made around a hidden solution, pool density alone finds that "
         "solution; in decoy pools it does not. Fusion + pool density is the control.",
     ),
-    weights=("cube-lewm", "cube-tdjepa"),
     sizes={
         "quick": Sizes(32, 16, 24, updates=300),
         "paper": Sizes(384, 128, 128),
         "large": Sizes(1024, 256, 512),
     },
-    cases=two_pools("cube", block=4),
-    evidence=lambda bank, look: Evidence.from_bank(bank, PAIR, PAIR),
-    recipe=Recipe(
-        mixtures={FUSION: (PAIR, None), CONTROL: (PAIR, "tdjepa"), BOTH: (PAIR, PAIR)},
-        alignments={
-            "relational": PRESETS["published"],
-            "log costs": mixed(PAIR, (), "log"),
-            "mixture": mixed(PAIR, PAIR),
-            OURS: careful(PAIR, PAIR),
-        },
-    ),
-    natives=NATIVES,
-    density=("tdjepa",),
-    fusion=FUSION,
-    control=CONTROL,
-    against=("native tdjepa", BOTH, "mixture"),
-    measures=(
-        SAME_START,
-        costs((OURS,), "native lewm", {"solved below": 1.0}),
-        films(("native lewm", OURS), also=(FUSION,)),
-        inspector((*NATIVES, FUSION, CONTROL, "relational", OURS), "native lewm", (3, 1, 1)),
-    ),
     unit=(TOLERANCE, "Distance of the cube from the goal's, in m; solved up to 0.04."),
 )

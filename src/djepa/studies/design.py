@@ -6,7 +6,7 @@ and shifts.py. What it measures beside success is a `Measure`, which any design 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -225,20 +225,6 @@ def split_of(study: str, role: str) -> str:
     Confirmation starts are the second set: our method was changed after the first was looked at.
     """
     return f"{study}-{role}-2" if role == "confirmation" else f"{study}-{role}"
-
-
-def two_pools(world: str, block: int) -> Callable[[str, Sizes, Place], list[Case]]:
-    """Cases of a study of its world: a bank of reference pools and one of decoy pools a role."""
-
-    def cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
-        if role not in ROLES[:3]:
-            return []
-        split, starts = split_of(world, role), getattr(sizes, role)
-        bank = CollectConfig(world, split=split, starts=starts, seed=place.seed, block=block)
-        pools = {"reference": "reference-control", "decoy": "decoy"}
-        return [Case(name, replace(bank, profile=of), group=name) for name, of in pools.items()]
-
-    return cases
 
 
 def share_out(starts: int, names: Sequence[str]) -> dict[str, int]:

@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from djepa.align.presets import careful, mixed
-from djepa.align.suite import Recipe
-from djepa.evidence.evidence import Evidence
+from djepa.align.presets import PAIR
 from djepa.lift.temporal import REACHER as JOINT
 from djepa.lift.temporal import (
     Criterion,
@@ -34,17 +32,13 @@ from djepa.models.predictions import read_predictions
 from djepa.models.weights import load_geometry
 from djepa.report.maps import coefficient_map
 from djepa.report.tables import Table
-from djepa.studies.design import Case, Design, Measure, Sizes, two_pools
-from djepa.studies.measures.costs import costs
-from djepa.studies.measures.decisions import films, inspector
+from djepa.studies.design import Case, Measure, Sizes
+from djepa.studies.pair import pair_design
 from djepa.studies.results import Results
 from djepa.studies.stages import Say
 from djepa.studies.study import Study
 from djepa.worlds.reacher import TOLERANCE
 
-PAIR = ("lewm", "tdjepa")
-FUSION, CONTROL, OURS = "fusion", "consensus + fusion", "D-JEPA"
-BOTH = "both consensus + fusion"  # the control with both densities, as D-JEPA has them
 RADIUS, BINS = 0.1, 9
 UPDATES, FEW = 1500, 200  # of operator and transport; where the preset limits updates
 
@@ -127,8 +121,11 @@ TRANSPORT = Measure(
     tables=_transport_tables,
     figures=_transport_figures,
 )
-REACHER = Design(
-    name="reacher",
+REACHER = pair_design(
+    "reacher",
+    16,
+    TRANSPORT,
+    {},
     title="Does alignment choose better for an arm?",
     question=(
         "dm_control's two-link arm, driven by torques. A start is solved when both joints end "
@@ -140,37 +137,11 @@ REACHER = Design(
         "solution, pool density alone finds that solution; in decoy pools it does not. Fusion + "
         "pool density is the control.",
     ),
-    weights=("reacher-lewm", "reacher-tdjepa"),
     sizes={
         "quick": Sizes(64, 32, 48, updates=300),
         "paper": Sizes(384, 128, 128),
         "large": Sizes(2048, 512, 2048),
     },
-    cases=two_pools("reacher", block=16),
-    evidence=lambda bank, look: Evidence.from_bank(bank, PAIR, PAIR),
-    recipe=Recipe(
-        mixtures={FUSION: (PAIR, None), CONTROL: (PAIR, "tdjepa"), BOTH: (PAIR, PAIR)},
-        alignments={
-            "log costs": mixed(PAIR, (), "log"),
-            "mixture": mixed(PAIR, PAIR),
-            OURS: careful(PAIR, PAIR),
-        },
-    ),
-    natives={"native lewm": "lewm", "native tdjepa": "tdjepa"},
-    density=("tdjepa",),
-    fusion=FUSION,
-    control=CONTROL,
-    against=("native tdjepa", BOTH, "mixture"),
-    measures=(
-        TRANSPORT,
-        costs((OURS,), "native lewm", {"solved below": 1.0}),
-        films(("native lewm", OURS), also=(FUSION,)),
-        inspector(
-            ("native lewm", "native tdjepa", FUSION, CONTROL, "relational", OURS),
-            "native lewm",
-            (3, 1, 1),
-        ),
-    ),
     paper={"reference": ("reference-control", "")},
     unit=(TOLERANCE, "The larger error of the two joints, in rad; solved below 0.05."),
     extra=lambda study, group, say: {"relational": fit_transported(study, group, say).relational},
