@@ -12,6 +12,7 @@ from PIL import Image
 
 pytest.importorskip("mujoco")
 
+from djepa.artefacts.folder import encode
 from djepa.bank.bimanual import BimanualBank, collect_bimanual
 from djepa.errors import DjepaError
 from djepa.evaluate.rows import Row, write_rows
@@ -28,8 +29,8 @@ from djepa.studies.bimanual import (
     _evidence,
     simple_evidence,
 )
-from djepa.studies.measures.bimanual import PICTURES
-from djepa.studies.measures.bimanual_views import crop, executed, film, moments
+from djepa.studies.measures.bimanual import FILM, PICTURES, VIEWS
+from djepa.studies.measures.bimanual_views import crop, executed, film, moments, png_bytes
 from djepa.studies.results import load_results, success_tables
 from djepa.worlds.bimanual.ik import to_joints, tool_poses
 from djepa.worlds.bimanual.scene import TASKS
@@ -180,6 +181,19 @@ def test_pictures_say_whose_they_are_and_stop_where_the_sequence_does(
     with Image.open(BytesIO(film(bank, choices))) as shown:
         assert shown.n_frames > 1
     assert moments(3) == [0, 1, 2, 3]
+    stored = {"start": 1, "chosen": {"D-JEPA": 3}, "ended": {"D-JEPA": "success, 7.2 s"}}
+    measured = tmp_path / "measures/views/some.safetensors"
+    measured.parent.mkdir(parents=True)
+    drawn = {name: png_bytes(draw(bank, choices[:1])) for name, draw in PICTURES.items()}
+    drawn[FILM] = film(bank, choices[:1])
+    measured.write_bytes(encode({n: np.frombuffer(data, np.uint8) for n, data in drawn.items()}))
+    results = SimpleNamespace(folder=tmp_path, measured=lambda name: {"some": stored})
+    stems = [stem for stem, _ in VIEWS.figures(results, tmp_path)]
+    assert stems == ["grasp-some", "sequence-some", "overhead-some", "film-some"]
+    assert (tmp_path / "film-some.gif").read_bytes() == drawn[FILM]
+    assert (tmp_path / "grasp-some.png").read_bytes() == drawn["grasp"]
+    assert "image/png" in (tmp_path / "sequence-some.svg").read_text()
+    assert (tmp_path / "overhead-some.csv").read_text().endswith('D-JEPA,3,"success, 7.2 s"\n')
 
 
 def test_a_crop_holds_all_colours_of_the_task_and_stays_inside() -> None:

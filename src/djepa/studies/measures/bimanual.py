@@ -129,21 +129,25 @@ def _figures(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
         drawn = load_arrays(source, read_bytes(source))
         for name, caption in CAPTIONS.items():
             stem = f"{name}-{slug(case)}"
-            embed(folder / stem, drawn[name].tobytes(), stored)
+            data = drawn[name].tobytes()
+            if name == FILM:
+                write_atomically(folder / f"{stem}.gif", data)
+            else:
+                embed(folder / stem, data, stored)
             start = f"{case}, start {stored['start']}, the first at which only our choice succeeds."
             yield stem, f"{start} {caption}"
 
 
 def embed(stem: Path, data: bytes, stored: dict[str, Any]) -> None:
-    """A picture or film inside an SVG, as pages show figures; a CSV says what it shows."""
-    with Image.open(io.BytesIO(data)) as image:
-        (width, height), kind = image.size, str(image.format).lower()
+    """A PNG, also inside an SVG, as pages show figures; a CSV says what it shows."""
+    width, height = Image.open(io.BytesIO(data)).size
     text = base64.b64encode(data).decode()
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">'
-        f'<image width="{width}" height="{height}" href="data:image/{kind};base64,{text}"/></svg>'
+        f'<image width="{width}" height="{height}" href="data:image/png;base64,{text}"/></svg>'
     )
     write_atomically(stem.with_suffix(".svg"), svg.encode())
+    write_atomically(stem.with_suffix(".png"), data)
     lines = "".join(
         f'{label(name)},{candidate},"{stored["ended"][name]}"\n'
         for name, candidate in stored["chosen"].items()
