@@ -13,7 +13,7 @@ from djepa.bench.measure import Options
 from djepa.bench.plan import WAYS, Setting, bench_plan, way_rows
 from djepa.bench.subject import decisions
 from djepa.errors import DjepaError
-from djepa.models import checked
+from djepa.models import fallback
 from djepa.models.lewm import LeWM
 from djepa.models.tdjepa import TDJEPA
 from tiny import TINY
@@ -49,7 +49,7 @@ def test_every_way_has_its_models_first_and_then_its_plans(setting: Setting) -> 
 
 def test_a_refused_way_is_not_measured(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr(checked, "ROUGH", -1.0)
+    monkeypatch.setattr(fallback, "ROUGH", -1.0)
     rows = [*way_rows(setting, ("bf16", "fp16x3"), OPTIONS, said.append)]
     assert [row.what.split(", ")[1] for row in rows[::2]] == ["float32", "fp16x3 + recorded"]
     (line,) = [line for line in said if "does not work here" in line]

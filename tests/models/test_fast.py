@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from djepa.errors import DjepaError
-from djepa.models import checked
-from djepa.models.checked import Checked
+from djepa.models import fallback
+from djepa.models.fallback import Checked
 from djepa.models.fast import Fast, Inputs, Nets, Predicted, Together, Way
 from djepa.models.graph import KEPT
 from djepa.models.kinds import Model
@@ -202,7 +202,7 @@ def test_the_best_again_are_exact_and_the_others_near() -> None:
 
 def test_a_way_that_is_off_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model, given = tiny(), inputs()
-    monkeypatch.setattr(checked, "ROUGH", 1e-6)
+    monkeypatch.setattr(fallback, "ROUGH", 1e-6)
     with pytest.warns(UserWarning, match="Planning in plain float32: bf16 .*is off by"):
         found = Checked({"lewm": model}, "cpu", Way("bf16")).predict(given)
     assert torch.equal(found["lewm"].cost, plain(model, given))

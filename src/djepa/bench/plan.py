@@ -23,7 +23,7 @@ from djepa.bench.measure import Options, Row, Say, wait
 from djepa.bench.subject import decisions, random_model
 from djepa.errors import check_name
 from djepa.lift.planner import Planner
-from djepa.models.checked import REFUSED
+from djepa.models.fallback import REFUSED
 from djepa.models.fast import RECORDED, Inputs, Way
 from djepa.models.weights import load_geometry
 

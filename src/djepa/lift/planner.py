@@ -19,7 +19,7 @@ from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, same_weights
 from djepa.lift.file import check_parts, read_planner
 from djepa.lift.ordinal import realize
-from djepa.models.checked import Checked
+from djepa.models.fallback import Checked
 from djepa.models.fast import RECORDED, Inputs, Predicted, Way, predict_frames
 from djepa.models.protocol import Geometry
 

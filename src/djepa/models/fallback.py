@@ -1,4 +1,4 @@
-"""The fast way, as long as it gives what float32 gives.
+"""The fast way, as long as it gives what float32 gives; else the plain call.
 
 Recorded graphs, compilers and number formats are tried once for every shape of inputs, against the
 plain call in float32 on the same inputs. Where they fail or disagree, the plain call is used.
