@@ -27,7 +27,7 @@ from djepa.align.plastic import (
     plastic_names,
     save_patch,
 )
-from djepa.align.plastic_fit import RATES, Checkpoint, Encoded, PlasticConfig, fit_patch, roll
+from djepa.align.plastic_fit import Checkpoint, Encoded, PlasticConfig, fit_patch, roll
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.models.jepawm import JEPAWM
@@ -71,6 +71,7 @@ def halves(model: LeWM, small_bank: Bank) -> tuple[Given, Given]:
     return (one, outcomes.rows(fit)), (other, outcomes.rows(calibration))
 
 
+RATES = (2e-6, 2e-5, 1e-4)
 QUICK = PlasticConfig(updates=6, every=2, batch=4, rates=(1e-3,))
 
 

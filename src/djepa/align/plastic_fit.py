@@ -39,8 +39,6 @@ from djepa.models.lewm import LeWM
 from djepa.models.predict import encode_states
 from djepa.seeds import generator
 
-RATES = (2e-6, 2e-5, 1e-4)  # to calibrate the learning rate among; the first is the published one
-
 
 @dataclass(frozen=True)
 class PlasticConfig:
