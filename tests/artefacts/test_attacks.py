@@ -27,7 +27,7 @@ KINDS = (
     *("bank", "evidence", "weights", "alignment", "temporal", "patch", "suite", "study"),
     *("control", "visited", "driving bank", "bimanual bank", "recorded"),
     *("fused readout", "corrected readout", "anchored readout", "gates", "certified gate"),
-    *("driving model", "policy", "head"),
+    *("driving model", "policy", "patch JEPA", "head"),
 )
 ALL = (*KINDS, *SEALED)
 Damage = Callable[[bytes], bytes]
