@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """The command line; Ctrl-C while it loads is no traceback."""
+    """Run the command line; Ctrl-C while it loads prints no traceback."""
     try:
         from djepa.cli.main import main as run
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""What is refused before anything is computed with it: numbers that are none, wrong shapes."""
+"""Checks of arguments before anything is computed: their types, ranges and shapes."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ Floats = npt.NDArray[np.floating[Any]]
 
 
 def check_int(what: str, value: object, minimum: int) -> int:
-    """`value` as an int of at least `minimum`; a bool or a float is a mistake, not a number."""
+    """`value` as an int of at least `minimum`; a bool or a float is refused."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise DjepaError(f"{what} must be an integer, not {value!r} ({type(value).__name__}).")
     if value < minimum:

@@ -1,4 +1,4 @@
-"""One exception for everything a user can put right: it names what is wrong and what to do."""
+"""One exception for every error that a user can correct: its message says what is wrong and how."""
 
 import difflib
 from collections.abc import Collection, Iterable

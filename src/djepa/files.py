@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and errors that name them."""
+"""Atomic file writes, and errors that name the file."""
 
 import errno
 import json
@@ -15,14 +15,14 @@ TEMPORARY = ".part"
 
 
 def to_json(value: Any, strict: bool = False) -> str:
-    """JSON with sorted keys: the same value is always the same bytes. `strict`: no NaN."""
+    """JSON with sorted keys: equal values give equal bytes. `strict` refuses NaN."""
     return json.dumps(value, indent=1, sort_keys=True, allow_nan=not strict) + "\n"
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
-    """All of the file under its name, or nothing; on the disk, not only in its cache.
+    """Write the whole file or nothing, and flush it to the disk.
 
-    `data` may come in parts, which are made as they are written.
+    `data` may be an iterable of parts, each of which is made when it is written.
     """
     if far := remote(path):
         far.write(data)
@@ -43,7 +43,7 @@ def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """A new name is only safe once the folder that holds it is on the disk."""
+    """Flush a folder to the disk: until then a crash may lose the names of new files in it."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -53,7 +53,7 @@ def flush_folder(folder: Path) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Turn a disk that is full or read-only into an error that names the file."""
+    """Turn an OSError, such as a full or read-only disk, into an error that names the file."""
     try:
         yield
     except OSError as error:
@@ -61,7 +61,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def advice(error: OSError, path: Path | str | None = None) -> str:
-    """What the system says, about which file, and what to do."""
+    """The message of the system, the file it concerns, and what to do."""
     named = path or error.filename or error.filename2
     reason = error.strerror or str(error) or type(error).__name__
     if error.errno == errno.ENOENT:

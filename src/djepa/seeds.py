@@ -1,7 +1,7 @@
 """Every random draw comes from a generator named by what it is for, never from a global stream.
 
-A key such as ("push", "T", seed, "fit", start, attempt) fixes the draw whatever worker makes it, in
-whatever order.
+A key such as ("push", "T", seed, "fit", start, attempt) fixes the draw: it depends neither on
+the worker that makes it nor on the order.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""How many threads share a computation: sums of several round differently from those of one."""
+"""The number of threads of a computation: it changes how sums are rounded."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -8,7 +8,7 @@ import torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with a single thread; afterwards with as many as before."""
+    """Compute with a single thread inside the context."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

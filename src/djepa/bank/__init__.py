@@ -1,1 +1,1 @@
-"""What was recorded, on disk; outcomes kept apart from everything a decision may see."""
+"""Recorded starts and executions on disk, with outcomes apart from what a decision may see."""

@@ -1,13 +1,13 @@
-"""Banks of bimanual starts: what may be known before execution, apart from what it showed.
+"""Banks of bimanual starts: what may be known before execution, and separately its outcomes.
 
     BANK/
       manifest.json                      configuration, blocks, SHA-256 of every shard
-      decision/block-000000.safetensors  snapshot, image, candidates and what is said of them
+      decision/block-000000.safetensors  snapshot, image, candidates and their features
       outcome/block-000000.safetensors   success, cost, first success, length, error; deciding opens
                                          none
 
 A candidate whose physics could not be executed is marked by `error` and counts as a failure, with
-the cost of the start. Version 1 had no such mark: it is refused by name.
+the cost of the start. Version 1 had no such mark and is refused.
 
 Legend: N starts, K candidates, H commands, P target coordinates, S numbers in a state.
 """
@@ -87,17 +87,17 @@ class Known:
     ids: Array  # (N, K)
     commands: Array  # (N, K, H, 14) float32
     targets: Array  # (N, K, P) where candidates grasp and place
-    seen: Array  # (N, P) where colours say they should
-    expected: Array  # (N, P) where the whole scene says they should
-    apart: Array  # (N, K) m between those and the native chunk's
-    visual: Array  # (N, K) m between those and what colours say
-    scene: Array  # (N, K) m between those and what the whole scene says
+    seen: Array  # (N, P) the targets predicted from colours
+    expected: Array  # (N, P) the targets predicted from the whole scene
+    apart: Array  # (N, K) m between targets of a candidate and of the native chunk
+    visual: Array  # (N, K) m between `targets` and `seen`
+    scene: Array  # (N, K) m between `targets` and `expected`
     effort: Array  # (N, K) rad, how unevenly joints move
-    timing: Array  # (N, K) how far the moment of grasping is from the demonstrations'
-    missed: Array  # (N, K) m, the most by which joints miss the poses that they are made for
+    timing: Array  # (N, K) difference of the time of grasping to the demonstrations'
+    missed: Array  # (N, K) m, largest error of inverse kinematics
     relation: Array  # (N,) q of the native chunk
     distance: Array  # (N,) m, least distance of the native chunk to the predicted grasps
-    doubt: Array  # (N,) rad, the error that the policy expects of itself
+    doubt: Array  # (N,) rad, the policy's estimate of its own error
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -127,12 +127,12 @@ class BimanualBank:
 
     @cached_property
     def known(self) -> Known:
-        """Opens no outcome."""
+        """Everything known before execution. Opens no outcome."""
         return Known(**self._read("decision"))
 
     @cached_property
     def outcome(self) -> Arrays:
-        """success, cost, first, length, error, each (N, K)."""
+        """Name -> (N, K): success, cost, first, length, error."""
         return self._read("outcome")
 
     def _read(self, kind: str) -> Arrays:
@@ -152,7 +152,7 @@ class BimanualBank:
 def collect_bimanual(
     path: Path, config: BimanualConfig, engine: Engine, propose: Propose
 ) -> BimanualBank:
-    """Execute all candidates of all starts into the bank at `path`, or finish what is there."""
+    """Execute all candidates of all starts into the bank at `path`; resumes a partial bank."""
     writer = Writer(path, BIMANUAL, {"config": asdict(config)})
     with writer.opened():
         if not writer.complete:

@@ -1,4 +1,4 @@
-"""Verify banks: what is on disk is whole, consistent, and what the world does when asked again."""
+"""Verify banks: files are whole and consistent, and executing again gives the same outcomes."""
 
 import hashlib
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def check_bank(
 ) -> Iterator[str]:
     """Yield a line per property that holds; raise an error that names the first that fails.
 
-    A block whose candidates a proposer searched or retained is made again if that is given.
+    A block whose candidates a proposer searched or retained is made again if `proposer` is given.
     """
     bank = Bank(path)
     yield f"files: {3 * len(bank.manifest['blocks'])} shards, all listed, none foreign"
@@ -64,7 +64,7 @@ def _names(bank: Bank) -> set[bytes]:
 
 
 def _check_shards(bank: Bank) -> None:
-    for part in bank.parts():  # which refuses shards of other sizes than the manifest says
+    for part in bank.parts():  # refuses shards whose sizes are not those of the manifest
         d, made = part.decisions, part.provenance
         len(part.outcomes.success)
         proposed = bank.config.searches() or made.native_cost is not None

@@ -1,4 +1,4 @@
-"""Collect a bank: hand blocks to an engine, write each as it comes back, go on where it stopped."""
+"""Collect a bank: send blocks to an engine, write each result, resume where it stopped."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -29,11 +29,11 @@ def collect(
     proposer: Proposer | None = None,
     report: Report = lambda done, total: None,
 ) -> Bank:
-    """Execute all candidates of all starts into the bank at `path`, or finish what is there.
+    """Execute all candidates of all starts into the bank at `path`; resumes a partial bank.
 
-    `report(done, total)` is called with numbers of starts. A `proposer` says which candidates of
-    its profile are executed. A portable one goes to the workers; the pools of any other are made
-    here, where a model may be loaded, block by block as the engine asks for work.
+    `report(done, total)` is called with numbers of starts. A `proposer` chooses the candidates
+    that are executed. A portable one runs in the workers; any other runs here, where a model may
+    be loaded, block by block as the engine requests work.
     """
     config.make_world()  # a missing engine is named before anything is written
     known = [*config.task.profiles] + ([proposer.name] if proposer else [])

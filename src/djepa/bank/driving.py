@@ -1,4 +1,4 @@
-"""Banks of driving scenes: what may be known before execution, and apart from it what it showed.
+"""Banks of driving scenes: what may be known before execution, and separately its outcomes.
 
     BANK/
       manifest.json                      configuration, blocks, SHA-256 of every shard
@@ -52,7 +52,7 @@ class TrafficRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the manifest says."""
 
     config: TrafficConfig
-    blocks: list[StartsRecord]  # those with scenes
+    blocks: list[StartsRecord]  # only blocks with scenes
 
 
 TRAFFIC = Kind(
@@ -77,12 +77,12 @@ class Known:
     ego: Array  # (N, 6)
     frame: Array  # (N, C, S, S) uint8
     straight: Array  # (N, K, 8) PARTS in a forecast of traffic at constant velocity
-    lanes: Array  # (N, K, 8) in one where vehicles keep to their lanes
-    rules: Array  # (N, K, 8) means over several where they drive by the rules of the road
+    lanes: Array  # (N, K, 8) PARTS in a forecast where vehicles keep to their lanes
+    rules: Array  # (N, K, 8) mean PARTS over forecasts where they follow the rules of the road
 
     @property
     def names(self) -> tuple[str, ...]:
-        """N names LOG@SCENE: scenes of one log are one start in several looks."""
+        """N names LOG@SCENE: scenes of one log count as looks of one start."""
         pairs = zip(self.log, self.identity, strict=True)
         return tuple(f"{bytes(a).hex()[:16]}@{bytes(b).hex()[:16]}" for a, b in pairs)
 
@@ -104,22 +104,22 @@ class TrafficBank:
 
     @property
     def candidates(self) -> int:
-        """K."""
+        """K, the number of candidates per scene."""
         return int(self.known.ids.shape[1])
 
     @cached_property
     def known(self) -> Known:
-        """Opens no outcome."""
+        """Everything known before execution. Opens no outcome."""
         return Known(**self._read("decision"))
 
     @cached_property
     def parts(self) -> dict[str, Array]:
-        """Name -> (N, K) what execution showed: PDMS and its parts."""
+        """Name -> (N, K) outcomes: PDMS and its parts."""
         found = self._read("outcome")["parts"]
         return {name: found[..., i] for i, name in enumerate(PARTS)}
 
     def scene(self, row: int, folder: Path | None = None) -> Scene:
-        """The scene itself, made or read again."""
+        """The scene of a row, generated or read again."""
         log, place = self.known.place[row].tolist()
         return scenes_in(self.config, log, folder)[place]
 
@@ -144,7 +144,7 @@ class TrafficBank:
 
 
 def _numbers(folder: Folder) -> list[int]:
-    """Numbers of the blocks with scenes, as files and configuration agree on them."""
+    """Numbers of the blocks with scenes; files and configuration must agree."""
     config: TrafficConfig = folder.about.config
     found = map(re.compile(TRAFFIC.shards).fullmatch, folder.manifest.files)
     numbers = sorted({int(of["block"]) for of in found if of})
@@ -165,9 +165,9 @@ def _numbers(folder: Folder) -> list[int]:
 
 
 def _check_left_out(folder: Folder, config: TrafficConfig, numbers: list[int]) -> None:
-    """A block without files is one in which no car could be the ego; generated ones are looked at.
+    """Check that blocks without files have no scene; generated ones are made again.
 
-    The first that holds a scene ends it: such blocks are rare.
+    They are rare. The first that has a scene is an error.
     """
     shown = set(numbers)
     left = (number for number in range(config.blocks) if number not in shown)
@@ -187,7 +187,7 @@ def collect_traffic(
     view: Callable[[Scene], Array],
     folder: Path | None = None,
 ) -> TrafficBank:
-    """Execute all candidates of all scenes into the bank at `path`, or finish what is there."""
+    """Execute all candidates of all scenes into the bank at `path`; resumes a partial bank."""
     writer, begun = Writer(path, TRAFFIC, {"config": asdict(config)}), dict[int, int]()
     with writer.opened():
         if not writer.complete:

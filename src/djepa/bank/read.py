@@ -1,7 +1,7 @@
-"""Read a bank strictly: every shard listed must be there, whole and unchanged.
+"""Read a bank strictly: every listed shard must exist, whole and unchanged.
 
-Decisions, outcomes and provenance come by three separate calls, because they are three separate
-sets of files: code that only decides never opens an outcome. A large bank is read in parts.
+Decisions, outcomes and provenance are read by separate calls from separate sets of files: code
+that only decides never opens an outcome. A large bank is read in parts.
 """
 
 import copy
@@ -62,7 +62,7 @@ class Provenance:
     centre_of: Array  # (N, K) int64: 0 the reference, 1.. decoys, -1 none
     pool_seed: Array  # (N,)
     draws: Array  # (N,) draws until the start was kept
-    native_cost: Array | None = None  # (N, K) by which candidates were retained, where they were
+    native_cost: Array | None = None  # (N, K) by which candidates were retained, if so
 
 
 class Bank:
@@ -74,7 +74,7 @@ class Bank:
         record: BankRecord = folder.about
         self.config, self.hash, self.files = record.config, folder.hash, folder.manifest.files
         self.manifest = folder.manifest.about
-        self.blocks = range(len(record.blocks))  # that are read: all, or those of a part
+        self.blocks = range(len(record.blocks))  # blocks to read: all, or those of a part
         self._check_files(folder)
         self._check_counts(record)
 
@@ -83,21 +83,21 @@ class Bank:
         return last.stop - self.config.members(self.blocks[0]).start
 
     def part(self, blocks: range) -> "Bank":
-        """The same bank, of which only these blocks are read."""
+        """The same bank, restricted to these blocks."""
         part, first = copy.copy(self), self.config.members(self.blocks[0]).start
         part.blocks = blocks
         begin = self.config.members(blocks[0]).start - first
         for what in ("decisions", "outcomes", "provenance"):
-            if what in self.__dict__:  # in memory already: the part is a view of it
+            if what in self.__dict__:  # already in memory: the part is a view
                 part.__dict__[what] = _rows(self.__dict__[what], slice(begin, begin + len(part)))
         return part
 
     def parts(self, multiple: int = 1) -> Iterator["Bank"]:
-        """All of it, some blocks after the other; starts of a part are a multiple of `multiple`.
+        """The bank in consecutive parts; the number of starts of each is a multiple of `multiple`.
 
-        Each is let go of before the next is read, so that memory does not grow with the bank.
+        A part is freed before the next is read, so memory does not grow with the bank.
         """
-        least = multiple // gcd(multiple, self.config.block)  # blocks that are such a multiple
+        least = multiple // gcd(multiple, self.config.block)  # least number of blocks for it
         size = least * -(-PART // (least * self.config.block))
         if size >= len(self.blocks):
             yield self
@@ -107,7 +107,7 @@ class Bank:
 
     @property
     def candidates(self) -> int:
-        """K."""
+        """K, the number of candidates per start."""
         return int(self.manifest["blocks"][0]["candidates"])
 
     @property
@@ -120,7 +120,7 @@ class Bank:
         return self.config.make_world()
 
     def scene(self, look: str = PLAIN) -> Scene:
-        """What a geometry sees of it."""
+        """The world of the bank as a geometry sees it, in the given look."""
         check_name("look", look, self.config.task.looks)
         return Scene(self.config.world, self.config.shape, look)
 
@@ -131,12 +131,12 @@ class Bank:
 
     @cached_property
     def outcomes(self) -> Executions:
-        """What execution showed, row by row as in `decisions`."""
+        """Outcomes, in the rows of `decisions`."""
         return Executions(**self._read("outcome"))
 
     @cached_property
     def provenance(self) -> Provenance:
-        """How it was made, row by row as in `decisions`."""
+        """How starts and candidates were made, in the rows of `decisions`."""
         arrays = self._read("provenance")
         arrays["family"] = arrays["family"].view("S24")[..., 0].astype(str)
         arrays["behaviour"] = np.array(sorted(self.config.task.behaviours))[arrays["behaviour"]]
@@ -162,7 +162,7 @@ class Bank:
         return arrays
 
     def _check_counts(self, record: BankRecord) -> None:
-        """What the manifest says of its blocks follows from the configuration, and adds up."""
+        """Check that the counts in the manifest follow from the configuration and add up."""
         starts = [len(self.config.members(number)) for number in range(self.config.blocks)]
         candidates = {block.candidates for block in record.blocks}
         if [block.starts for block in record.blocks] != starts or len(candidates) != 1:
@@ -182,7 +182,7 @@ class Bank:
             )
 
     def _check_files(self, folder: Folder) -> None:
-        """The manifest lists the shards of its configuration; nothing else lies among them."""
+        """Check that the folder holds exactly the shards of its configuration."""
         check_blocks(folder, [f"{kind}/{BLOCK}" for kind in KINDS], self.config.blocks)
         for kind in KINDS:
             for file in sorted((self.path / kind).iterdir()):
@@ -191,6 +191,6 @@ class Bank:
 
 
 def _rows(whole: Any, rows: slice) -> Any:
-    """Some starts of decisions, outcomes or provenance."""
+    """Decisions, outcomes or provenance restricted to some starts."""
     arrays = {of.name: getattr(whole, of.name) for of in fields(whole)}
     return replace(whole, **{n: array[rows] for n, array in arrays.items() if array is not None})

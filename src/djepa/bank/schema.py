@@ -1,4 +1,4 @@
-"""What a bank looks like on disk.
+"""Layout of a bank on disk.
 
     BANK/
       manifest.json                     configuration, versions, blocks, SHA-256 of every shard
@@ -6,7 +6,7 @@
       outcome/block-000000.safetensors  what execution showed; deciding never opens these
       provenance/block-000000.safetensors  how starts and candidates were made; nor these
 
-While a collection runs there is no manifest but a journal, one line per finished block; see
+While a collection runs there is a journal instead of a manifest, one line per finished block; see
 djepa.artefacts. Legend: N starts of the block, K candidates, H horizon, A action width, C centres,
 B recorded states, L controls of the history, S numbers in a state.
 """
@@ -44,7 +44,7 @@ class BankRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the manifest says of a bank."""
 
     config: CollectConfig
-    source: dict[str, Any] | None  # settings of a search that proposed, if one did
+    source: dict[str, Any] | None  # settings of the search that proposed candidates, if any
     versions: dict[str, str]
     blocks: list[BlockRecord]
     drops: dict[str, int]
@@ -87,7 +87,7 @@ LAYOUT: dict[str, Layout] = {
         "native_cost": ("float64", "N K"),
     },
 }
-OPTIONAL = ("native_cost",)  # where candidates were retained by it
+OPTIONAL = ("native_cost",)  # present if candidates were retained by it
 
 
 def shard_name(kind: str, block: int) -> str:
@@ -108,6 +108,6 @@ def decode(
 def check_shard(
     path: Path, kind: str, arrays: Arrays, sizes: Mapping[str, int] | None = None
 ) -> None:
-    """Names, dtypes and shapes of a shard; letters must agree within it."""
+    """Check names, dtypes and shapes of a shard; each letter must have one size within it."""
     layout = {n: of for n, of in LAYOUT[kind].items() if n in arrays or n not in OPTIONAL}
     check_layout(path, arrays, layout, sizes, BANK.again)

@@ -1,4 +1,4 @@
-"""Write a bank block by block, so that whatever was finished survives a crash."""
+"""Write a bank block by block, so that finished blocks survive a crash."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class BankWriter:
 
     @contextmanager
     def opened(self) -> Iterator["BankWriter"]:
-        """Claim the folder, read what is there already, let go at the end."""
+        """Lock the folder, read the blocks already written, unlock at the end."""
         with self._writer.opened():
             if not self._writer.complete:
                 for piece in self._writer.pieces:
@@ -39,7 +39,7 @@ class BankWriter:
             yield self
 
     def missing(self) -> list[int]:
-        """Blocks that are not on disk yet."""
+        """Numbers of the blocks that are not on disk yet."""
         if self._writer.complete:
             return []
         return [b for b in range(self.config.blocks) if b not in self.done]
@@ -54,7 +54,7 @@ class BankWriter:
         self.done[number] = note
 
     def finish(self) -> None:
-        """Write the manifest, in block order whatever the order of completion."""
+        """Write the manifest, with blocks in order of their numbers."""
         if self._writer.complete:
             about = self._writer.pieces[0].note
         else:

@@ -6,9 +6,9 @@
 
     p̃_t = p_t + w_t (ĝ - g),   w_t = 3u² - 2u³,   u = min(t / t_g, 1)          (eq:robotwarp)
 
-The paper writes this for a grasp. Our tasks also place what was grasped, so the correction goes on
-from the grasp's to the place's in the same smooth way; the offset stays, so that what was grasped
-off its middle is put down where it should be. Orientations and openings are the template's.
+The paper writes this for a grasp. Our tasks also place the grasped object, so after the grasp the
+correction changes as smoothly to that of the place target. The offset stays, so that an object
+grasped off its centre is still put down at its target. Orientations and openings: the template's.
 
 Legend: N starts, T templates, H commands, F = 9 numbers an object, P = 12 target coordinates: x, y,
 z of left grasp, left place, right grasp, right place.
@@ -34,7 +34,7 @@ VIVID, NEAR = 0.3, 25.0  # least chroma, degrees of hue
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 ALONG, ACROSS = (0.0, 0.02, 0.04, 0.06), (-0.03, -0.01, 0.01, 0.03)  # m
 VARIANTS = len(ALONG) * len(ACROSS)
-TEMPLATES = 32  # of a task, at most
+TEMPLATES = 32  # per task, at most
 F, P = 9, 12  # numbers of an object; coordinates of all targets
 ANCHORS = experts.ANCHORS | aloha.ANCHORS
 COLOURS = {task: tuple(item.colour for item in of) for task, of in TASKS.items()} | aloha.COLOURS
@@ -73,7 +73,7 @@ def nine_numbers(mask: npt.NDArray[np.bool_]) -> Floats:
 
 
 def features(task: str, image: Frames) -> Floats:
-    """(F · objects,) of a head image."""
+    """(F · objects,) the nine numbers of every object of the task in a head image."""
     return np.concatenate([nine_numbers(support(image, colour)) for colour in COLOURS[task]])
 
 
@@ -86,7 +86,7 @@ def targets_of(task: str, poses: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Proposer:
-    """What was fitted on the demonstrations of one task."""
+    """The ridge regression and the templates fitted on the demonstrations of one task."""
 
     task: str
     middle: Floats  # (F',) of the features,
@@ -101,12 +101,12 @@ class Proposer:
         return self.read(features(self.task, image))
 
     def read(self, numbers: Floats) -> Floats:
-        """The same from the (F',) numbers of its colours."""
+        """(P,) the targets predicted from (F',) image features."""
         x = (numbers - self.middle) / self.scale
         return np.asarray(np.append(x, 1.0) @ self.weights)
 
     def template(self, targets: Floats) -> int:
-        """The demonstration whose targets lie alike: each coordinate in units of its spread."""
+        """The demonstration with the nearest targets, each coordinate in units of its spread."""
         spread = np.maximum(self.known.std(0), 1e-3)
         return int(np.square((self.known - targets) / spread).sum(1).argmin())
 
@@ -118,7 +118,7 @@ class Proposer:
 
 
 def offsets(targets: Floats) -> Floats:
-    """(16, P) equal for both arms, grasp and place: along the line of grasps, and across."""
+    """(16, P) offsets along the line of grasps and across, equal for both arms, grasp and place."""
     line = targets[6:8] - targets[:2]
     along = line / max(float(np.linalg.norm(line)), 1e-9)
     across = np.array([-along[1], along[0]])
@@ -148,7 +148,7 @@ def _smooth(u: Floats) -> Floats:
 def fit_proposer(
     task: str, x: Floats, poses: Floats, held_x: Floats, held_poses: Floats
 ) -> tuple[Proposer, float]:
-    """Ridge on (N, F') features of training demonstrations; λ by calibration ones, error in m."""
+    """Fit a ridge on (N, F') features; λ has the least held-out error, which is returned, in m."""
     y, held = targets_of(task, poses), targets_of(task, held_poses)
     middle, scale = x.mean(0), np.maximum(x.std(0), 1e-6)
     z = (x - middle) / scale
@@ -165,7 +165,7 @@ def fit_proposer(
 
 
 def arrays_of(proposers: Mapping[str, Proposer]) -> dict[str, npt.NDArray[Any]]:
-    """As they are stored: poses are rounded to 16 bits, their targets are of the rounded ones."""
+    """The arrays to store: poses rounded to 16 bits, and targets of the rounded poses."""
     arrays: dict[str, npt.NDArray[Any]] = {}
     for task, one in proposers.items():
         arrays |= {f"{task}/{name}": getattr(one, name) for name in ("middle", "scale", "weights")}
@@ -175,7 +175,7 @@ def arrays_of(proposers: Mapping[str, Proposer]) -> dict[str, npt.NDArray[Any]]:
 
 
 def read_proposers(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, Proposer]:
-    """Task -> what was fitted, of the arrays stored at `path`; anything else is refused."""
+    """Task -> its `Proposer`, from the arrays stored at `path`; other arrays are refused."""
     layout: Layout = {}
     for task in TASKS:
         inputs = F * len(COLOURS[task])
@@ -201,7 +201,7 @@ def read_proposers(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> dict[s
 
 
 def check_arrays(path: Path, arrays: Mapping[str, npt.NDArray[Any]], layout: Layout) -> None:
-    """Refuse other names, types or shapes than these, and numbers that are not finite."""
+    """Refuse names, types or shapes other than those of `layout`, and NaN or infinity."""
     odd = sorted(arrays.keys() ^ layout.keys())
     for name, (kind, shape) in layout.items():
         array = arrays.get(name, np.empty(0))

@@ -1,6 +1,6 @@
 """Cross-entropy search: draw a population, cost it, draw the next one around its best.
 
-The cost comes from the caller and takes no reference and no outcome. It compares candidates of
+The caller provides the cost, which uses no reference and no outcome. It compares candidates of
 different populations, so it must be a model's own: a rank, or anything else that depends on the
 set, has no meaning across populations. Such scores need `Variant(relative=True)`.
 
@@ -21,9 +21,9 @@ from djepa.pools.pool import Pool
 from djepa.seeds import generator
 
 LAST, EARLIER = "cem", "cem_earlier"
-"""Families: the last population, and the best ever seen where it is not of the last one."""
+"""Families: the last population, and the best sequence so far if it is from an earlier one."""
 FLOOR = 1e-3 * 2 * LIMIT
-"""Least deviation of a control, in its own units: a thousandth of its range."""
+"""Least standard deviation of a control: a thousandth of its range."""
 MAX_ATTEMPTS = 64
 
 Array = npt.NDArray[Any]
@@ -32,17 +32,17 @@ Cost = Callable[[Array], npt.ArrayLike]  # (N, S, H, A) float32 -> (N, S), lower
 
 @dataclass(frozen=True)
 class Variant:
-    """How a search differs from the plain one: what makes it iCEM or MPPI."""
+    """Changes to the plain search that make it iCEM or MPPI."""
 
     colour: float = 0.0
     """Noise along the horizon has a power spectrum 1/f^colour; 0 is white."""
     carry: int = 0
-    """So many of the best of a population are in the next one too."""
+    """Number of the cheapest sequences of a population that the next one keeps."""
     temperature: float = 0.0
     """If above 0, mean and deviation are refitted to all samples, each weighted by
     exp(-(cost - least cost) / temperature)."""
     relative: bool = False
-    """Costs compare candidates of one population only, so that none is remembered."""
+    """Costs compare candidates of one population only: the best of earlier ones is not kept."""
     limit: float = LIMIT
     """Controls are clipped to ± this."""
 
@@ -60,15 +60,15 @@ PLAIN = Variant()
 
 @dataclass(frozen=True)
 class CEM:
-    """How to search."""
+    """Settings of a search."""
 
     samples: int = 64
     """Sequences drawn and costed in every iteration."""
     iterations: int = 16
     elites: int = 8
-    """The next population is drawn around this many, the cheapest by (cost, ID)."""
+    """Number of the cheapest by (cost, ID), to which mean and deviation are refitted."""
     keep: int = 63
-    """Candidates of the pool."""
+    """Number of candidates of the pool."""
     momentum: float = 0.0
     """Share of the old mean and deviation that is kept in every refit."""
 
@@ -90,9 +90,9 @@ class CEM:
     def search(
         self, cost: Cost, horizon: int, deviation: npt.ArrayLike, seeds: Sequence[int]
     ) -> list[Pool]:
-        """One pool per seed: the last population and the best ever seen, less the most expensive.
+        """One pool per seed: the `keep` cheapest of the last population and the best of all.
 
-        See `run`; candidates stand by ID.
+        See `run`; candidates are in order of ID.
         """
         return [run.pool() for run in self.run(cost, horizon, deviation, seeds)]
 
@@ -105,11 +105,10 @@ class CEM:
         means: Sequence[Array | None] | None = None,
         variant: Variant = PLAIN,
     ) -> list["Run"]:
-        """One finished search per seed; its draws come from its own generator, whatever the others
-        do.
+        """One finished search per seed. Each has its own generator, so no search affects another.
 
         Populations are normal around a mean that begins at 0 with `deviation` (A,), clipped and
-        stored in float32. `means` (H, A) are where searches begin instead; each is then the first
+        stored in float32. If given, `means` (H, A) replace 0; each is then the first
         candidate too. Sample k of iteration i has ID i · samples + k, also in the pool.
         """
         check_int("The horizon", horizon, 1)
@@ -130,7 +129,7 @@ class CEM:
 
 
 class Run:
-    """The search of one start; `mean` (H, A) is where it stands."""
+    """The search of one start; `mean` (H, A) is that of the current distribution."""
 
     def __init__(
         self,
@@ -153,7 +152,7 @@ class Run:
         self._best: tuple[float, int, Array] | None = None  # cost, ID, (H, A)
 
     def draw(self) -> Array:
-        """(S, H, A) float32, no two the same; their IDs go on from those of the last draw."""
+        """(S, H, A) float32, no two equal; their IDs continue those of the last draw."""
         drawn = self._sample(self._cem.samples - len(self._kept))
         self.actions = np.concatenate([self._kept, drawn])
         repeated = _repeated(self.actions)
@@ -171,7 +170,7 @@ class Run:
         return self.actions
 
     def learn(self, costs: Array) -> None:
-        """Refit mean and deviation; remember the best ever seen, where costs can say which."""
+        """Refit mean and deviation; remember the best so far, unless costs are relative."""
         self.costs = costs
         order = np.lexsort((self.ids, costs))
         mean, spread = self._refitted(order, costs)
@@ -187,19 +186,19 @@ class Run:
             self._best = (costs[top], int(self.ids[top]), self.actions[top].copy())
 
     def _refitted(self, order: Array, costs: Array) -> tuple[Array, Array]:
-        """Mean and deviation (H, A) of the elites, or of all by weight."""
+        """Mean and deviation (H, A) of the elites, or weighted ones of all samples."""
         if (temperature := self._variant.temperature) > 0:
             some = self.actions.astype(np.float64)
             likely = np.exp((costs.min() - costs) / temperature)
             shares = (likely / likely.sum())[:, None, None]
             mean = (shares * some).sum(axis=0)
             return mean, np.sqrt((shares * (some - mean) ** 2).sum(axis=0))
-        # In order of their IDs, so that the sums depend on which they are and no more.
+        # In order of their IDs, so that the rounding of the sums does not depend on the costs.
         elites = self.actions[np.sort(order[: self._cem.elites])].astype(np.float64)
         return elites.mean(axis=0), elites.std(axis=0)
 
     def best(self) -> tuple[int, Array]:
-        """ID and (H, A) controls of the cheapest: ever seen, or of the last population."""
+        """ID and (H, A) controls of the cheapest: of all, or if relative of the last population."""
         if self._best is not None:
             return self._best[1], self._best[2]
         top = np.lexsort((self.ids, self.costs))[0]
@@ -210,7 +209,7 @@ class Run:
         return self.scored()[0]
 
     def scored(self) -> tuple[Pool, Array]:
-        """The candidates of the finished search, and what each of them costs (K,)."""
+        """The candidates of the finished search, and their costs (K,)."""
         ids, costs, actions = self.ids, self.costs, self.actions
         families = [LAST] * len(ids)
         cost, best, sequence = self._best or (0.0, int(ids[0]), actions[0])
@@ -250,7 +249,7 @@ def coloured(random: np.random.Generator, shape: tuple[int, int, int], colour: f
 
 
 def _repeated(actions: Array) -> Array:
-    """Positions of sequences whose bytes occur before them."""
+    """Positions of sequences that equal an earlier one in all bytes."""
     seen: set[bytes] = set()
     repeated = []
     for position, sequence in enumerate(actions):

@@ -14,13 +14,13 @@ from djepa.pools.profiles import PROFILES, control_pool
 
 DECOY = "decoy"
 CONTROL_PROFILES = (*PROFILES, DECOY)
-PIXELS = "visual-shape"  # in pixels, so the push world's alone
+PIXELS = "visual-shape"  # controls in pixels, so for the push world only
 ANYWHERE = tuple(name for name in CONTROL_PROFILES if name != PIXELS)
 
 
 @dataclass(frozen=True)
 class PoolSpec:
-    """What a pool is made for: the profile and its numbers, and the seed of this start."""
+    """What a pool is made from, beside its centres: profile, sizes and the seed of this start."""
 
     profile: str
     horizon: int
@@ -30,7 +30,7 @@ class PoolSpec:
 
 
 def pool_around(centres: npt.NDArray[Any], spec: PoolSpec) -> Pool:
-    """The profile's pool around (C, H, A) centres, the reference still in it if it has one."""
+    """The profile's pool around (C, H, A) centres, with the reference if the profile has one."""
     if spec.profile == DECOY:
         mix = per_centre(-(-spec.candidates // len(centres)), spec.shuffles)
         return decoy_pool(centres, spec.seed, mix, keep=spec.candidates)
@@ -40,5 +40,5 @@ def pool_around(centres: npt.NDArray[Any], spec: PoolSpec) -> Pool:
 
 
 def pool_of(world: Any, start: Any, centres: npt.NDArray[Any], spec: PoolSpec) -> Pool:
-    """The same, as a task makes it that need not ask world or start."""
+    """`pool_around` with the signature of `Task.pool`; world and start are not used."""
     return pool_around(centres, spec)

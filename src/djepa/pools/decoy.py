@@ -25,7 +25,7 @@ NOISE = ("noisy_0.05", "noisy_0.15", "noisy_0.3")
 
 
 def per_centre(candidates: int, shuffles: int) -> tuple[tuple[str, int], ...]:
-    """Families of one centre: so many shuffles, the rest noisy, any surplus to the lightest noise.
+    """Families of one centre: `shuffles` shuffled, the others noisy, the least noise first.
 
     A shuffle's pusher ends near its centre's end, the block elsewhere. Without shuffles, comparing
     the pusher's end with the goal's is enough to succeed, and needs no model of the block.
@@ -50,8 +50,8 @@ def decoy_pool(
     """The same families in the same numbers around every centre (C, H, A), in random order.
 
     Centre 0 is the hidden reference, the others are segments of the same behaviour from the same
-    restored state. No centre is a candidate. IDs 1..K are given after the permutation; `keep`
-    takes the first so many of it, which drops candidates uniformly.
+    restored state. No centre is a candidate. IDs 1..K follow the permutation; only the first
+    `keep` are kept, which drops candidates uniformly.
     """
     checked = _checked_centres(centres)
     total = _check_request(checked, per_centre, blocks) * len(checked)
@@ -63,7 +63,7 @@ def decoy_pool(
     mixer, *children = (np.random.default_rng(c) for c in root.spawn(1 + len(checked)))
     seen = {centre.tobytes() for centre in checked}
     items: list[tuple[str, int, Floats]] = []
-    # Centres come in random order, so that a sequence two of them could make favours neither.
+    # Centres are drawn in random order: a sequence that two of them could make favours neither.
     for index in mixer.permutation(len(checked)).tolist():
         for family, count in per_centre:
             accepted = draw_unique(
@@ -98,7 +98,7 @@ def _checked_centres(centres: npt.ArrayLike) -> Floats:
 
 
 def _check_request(centres: Floats, per_centre: tuple[tuple[str, int], ...], blocks: int) -> int:
-    """How many candidates each centre gets, once every family can be made from every centre."""
+    """Number of candidates per centre; refuses families that some centre cannot make."""
     counts = check_quotas(per_centre, centres.shape[1], blocks)
     if REFERENCE in counts or not counts:
         raise DjepaError("per_centre must name families to draw; a centre is never a candidate.")

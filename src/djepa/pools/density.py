@@ -1,6 +1,6 @@
 """The density control: chooses where candidates are dense. It sees no goal and no outcome.
 
-Its success shows how far the way a pool was made points at the solution, so it is reported beside
+Its success shows how much the construction of a pool reveals the solution, so it is reported beside
 every method. Shapes: N starts, K candidates, F features.
 """
 
@@ -47,7 +47,7 @@ def _one_start(points: Array64, nearest: int) -> Array64:
     """(K,) scores of one start (K, F), in blocks of rows.
 
     Differences, not a matrix product, and a full sort before the mean: each score is then the
-    same to the last bit in whatever order the candidates come.
+    same to the last bit in any order of the candidates.
     """
     count, features = points.shape
     rows = max(1, CHUNK // (count * features))

@@ -21,8 +21,8 @@ from djepa.worlds.traffic.scene import AHEAD, DT, EVERY, POSES, Kind, Scene
 
 COUNT = 32
 ENTRIES = 1024  # of a vocabulary
-NEAR = 128  # entries nearest in start speed, among which the different ones are looked for
-TURN = 5.0  # m that a radian of heading counts
+NEAR = 128  # entries nearest in start speed, from which dissimilar ones are selected
+TURN = 5.0  # m per radian of heading
 MEDIUM, SIDES = (1.0, 2.0, 3.0, 4.5), (2.0, 3.5)  # m/s², brakings straight on, and to each side
 PLAIN = COUNT - len(MEDIUM) - 2 * len(SIDES)
 ROUNDS = 20  # of k-means, at most
@@ -42,7 +42,7 @@ class Vocabulary:
 
 
 def read_vocabulary(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Vocabulary:
-    """Of the arrays stored at `path`; anything else is an error that names the file."""
+    """The vocabulary in the arrays stored at `path`; errors name the file."""
     try:
         if {*arrays} != {"motions", "speed"}:
             raise DjepaError("a vocabulary is two arrays, motions and speed")
@@ -55,7 +55,7 @@ def read_vocabulary(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Vocabular
 
 
 def motions_in(recording: Recording, every: int = 10) -> tuple[Array, Array]:
-    """(N, 8, 3) motions and (N,) start speeds of all its vehicles, one per second."""
+    """(N, 8, 3) motions and (N,) start speeds of all vehicles, from every `every`-th step."""
     motions, speed = [np.zeros((0, POSES, 3))], []
     usable = recording.kind == Kind.VEHICLE
     if recording.clean is not None:
@@ -83,7 +83,7 @@ def fit_vocabulary(
 
 
 def features(motions: Array, speed: Array) -> Array:
-    """(N, 25) metres: positions, headings and start speed as distances."""
+    """(N, 25) positions, headings and start speed, all as distances in m."""
     scaled = motions * np.array([1.0, 1.0, TURN])
     return np.concatenate([scaled.reshape(len(motions), -1), 2.0 * speed[:, None]], 1)
 
@@ -110,7 +110,7 @@ def _squares(a: Array, b: Array) -> Array:
 
 
 def propose(vocabulary: Vocabulary, scene: Scene) -> Array:
-    """(32, 8, 3) candidates; their row is their ID."""
+    """(32, 8, 3) candidates; the row of a candidate is its ID."""
     speed = float(scene.ego[3])
     off = np.abs(vocabulary.speed - speed)
     near = np.argsort(off, kind="stable")[:NEAR]
@@ -135,7 +135,7 @@ def spread(points: Array, count: int) -> NDArray[np.intp]:
 
 
 def braking(way: Array, speed: float, rate: float) -> Array:
-    """(8, 3): along the way of a motion, from `speed` at a constant deceleration to a stop."""
+    """(8, 3) poses along the path of a motion, from `speed` at deceleration `rate` to a stop."""
     t = np.minimum(EVERY * DT * np.arange(1, POSES + 1), speed / rate)
     s = speed * t - rate * t**2 / 2
     line = np.concatenate([np.zeros((1, 2)), way[:, :2]])

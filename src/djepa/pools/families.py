@@ -1,7 +1,7 @@
 """The ways to draw a control sequence from a centre. All controls lie in [-1, 1].
 
-Shapes: H horizon, A action width. Every draw takes the generator it consumes; the order of
-draws is part of a pool's identity, so nothing here draws more or less than it says.
+Shapes: H horizon, A action width. Every function takes the generator it draws from. The
+order of draws determines a pool, so each function draws exactly as documented.
 """
 
 import math
@@ -28,7 +28,7 @@ LIMIT = 1.0
 
 
 def noise_sigma(family: str) -> float | None:
-    """The sigma that a name such as `noisy_0.15` carries; None for every other family."""
+    """The sigma in a name such as `noisy_0.15`; None for every other family."""
     if not family.startswith(NOISY):
         return None
     try:
@@ -98,7 +98,7 @@ def draw_unique(
     seen: set[bytes],
     max_attempts: int,
 ) -> list[Floats]:
-    """`count` cast sequences (H, A) whose bytes are new to `seen`, which grows by them."""
+    """`count` cast sequences (H, A) whose bytes are not in `seen`, to which they are added."""
     accepted: list[Floats] = []
     for _ in range(max_attempts):
         if len(accepted) == count:
@@ -113,7 +113,7 @@ def draw_unique(
 
 
 def exhausted(wanted: str, found: int, max_attempts: int) -> DjepaError:
-    """The error for a pool that ran out of attempts before it was full of unique sequences."""
+    """The error for a pool that needs more attempts than allowed for unique sequences."""
     return DjepaError(
         f"Found only {found} unique sequences, wanted {wanted}, after {max_attempts} attempts. "
         "Ask for fewer, raise max_attempts, or use another reference."
@@ -126,7 +126,7 @@ def is_centred(family: str) -> bool:
 
 
 def check_quotas(quotas: Iterable[tuple[str, int]], horizon: int, blocks: int) -> dict[str, int]:
-    """The count of each family, once names, counts and the horizon fit each other."""
+    """The count of each family, after checking names, counts and horizon."""
     counts: dict[str, int] = {}
     for family, count in quotas:
         if family in counts:

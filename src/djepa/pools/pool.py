@@ -28,9 +28,9 @@ def _check_integers(what: str, values: object, minimum: int) -> npt.NDArray[np.i
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Candidates of one start; position is incidental, the ID is what names a candidate.
+    """Candidates of one start, identified by ID and not by position.
 
-    The arrays are copied and made read-only: an ID keeps its sequence for good.
+    The arrays are copied and read-only: the sequence of an ID never changes.
     """
 
     ids: npt.NDArray[np.int64]
@@ -44,7 +44,7 @@ class Pool:
     seed: int
     """The seed that reproduces the pool."""
     costs: Floats | None = None
-    """(K,) native costs by which candidates were retained, where they were."""
+    """(K,) native costs by which candidates were retained; None without retention."""
 
     def __post_init__(self) -> None:
         actions = check_floats("Pool actions", self.actions, (None, None, None))
@@ -78,7 +78,7 @@ class Pool:
         return tuple(hashlib.sha256(sequence.tobytes()).hexdigest() for sequence in stored)
 
     def take(self, positions: npt.ArrayLike) -> "Pool":
-        """The candidates at `positions`, in that order, with the IDs they had."""
+        """The candidates at `positions`, in that order, with their IDs."""
         kept = _check_integers("Pool positions", positions, 0)
         if not len(kept) or kept.max() >= len(self):
             raise DjepaError(f"Pool positions must be one or more of 0..{len(self) - 1}.")
@@ -92,7 +92,7 @@ class Pool:
         )
 
     def without(self, family: str = REFERENCE) -> "Pool":
-        """The pool less one family; a pool that has no reference to remove comes back whole."""
+        """The pool less one family; unchanged if it has none of that family."""
         if family != REFERENCE and family not in self.families:
             raise unknown_name("family", family, set(self.families))
         kept = [position for position, name in enumerate(self.families) if name != family]

@@ -54,7 +54,7 @@ class Profile:
 
     name: str
     quotas: tuple[tuple[str, int], ...]
-    """Families and counts in drawing order; the reference comes first, once."""
+    """Families and counts in drawing order; the reference is first, with count 1."""
     seed_mode: SeedMode = "stream"
     """`stream`: one generator; each family redraws until full.
     `refill`: attempt a draws a whole bank from seed + a; whatever is new fills what is open.
@@ -97,7 +97,7 @@ class _Source:
     max_attempts: int
 
     def cast(self, sequence: Array64) -> Floats:
-        # Two roundings on purpose: recorded pools went through the working dtype first.
+        # Rounded twice on purpose: recorded pools were first rounded to the working dtype.
         worked = sequence.astype(self.reference.dtype)
         return worked.astype(self.profile.stored or worked.dtype)
 
@@ -182,7 +182,7 @@ PROFILES: dict[str, Profile] = {preset.name: preset for preset in _PRESETS}
 def _scaled(reference: object, profile: Profile) -> Floats:
     array = check_floats("The reference", reference, (profile.horizon, profile.width))
     dtype = np.dtype(profile.working or array.dtype)
-    with np.errstate(over="ignore"):  # what overflows is out of range, and said so below
+    with np.errstate(over="ignore"):  # overflow is out of range, which is reported below
         scaled: Floats = array.astype(dtype) / dtype.type(profile.scale)
     if not (np.abs(scaled) <= LIMIT).all():
         largest = float(np.abs(scaled).max())

@@ -1,4 +1,4 @@
-"""From a large pool to the retained one, by a geometry's native cost and nothing else.
+"""Reduce a large pool to the retained one, by a geometry's native cost alone.
 
 Shapes: K candidates.
 """
@@ -19,9 +19,9 @@ class Retention:
     """How many candidates are retained."""
 
     keep: int = 63
-    """Candidates of the retained pool."""
+    """Number of candidates of the retained pool."""
     top: int = 16
-    """So many are the cheapest; the others come from the families in turn."""
+    """Number taken as the cheapest of all; the others come from the families in turn."""
 
     def __post_init__(self) -> None:
         check_int("keep", self.keep, 2)
@@ -35,7 +35,7 @@ def retain_by_cost(pool: Pool, costs: npt.ArrayLike, keep: int = 63, top: int = 
 
     `costs` (K,) is the native cost of every candidate of the pool; a reference needs one too and
     is never retained. The cheapest are taken by (cost, ID). Then families take turns in the order
-    of their names, each giving its cheapest left by (cost, ID); an empty one is passed over.
+    of their names, each giving its cheapest remaining one by (cost, ID); an empty one is skipped.
     The result is in order of selection, and keeps IDs and costs. It depends on no outcome.
     """
     keep = check_int("keep", keep, 1)
@@ -57,7 +57,7 @@ def retain_by_cost(pool: Pool, costs: npt.ArrayLike, keep: int = 63, top: int = 
         family = pool.families[position]
         queued.append((turns[family], family, position))
         turns[family] += 1
-    # Taking turns and passing over the empty is the order by (turn, name of the family).
+    # Taking turns and skipping empty families is the order by (turn, name of the family).
     later = [position for _, _, position in sorted(queued)]
     return replace(pool, costs=checked).take((ranked[:top] + later)[:keep])
 

@@ -1,6 +1,6 @@
-"""What a result depends on beside its work: versions, and how a processor rounds.
+"""What a result depends on beside its work item: versions, and how a processor rounds.
 
-A worker that would round otherwise than the driver refuses to work, whatever the work is.
+A worker that would round differently from the driver refuses any work.
 """
 
 import sys
@@ -13,29 +13,29 @@ from importlib import metadata
 from djepa.errors import DjepaError
 
 CPU = "cpu"
-# Whose versions results depend on. That of torch counts with the processor, by `arithmetic_here`.
+# Packages on whose versions results depend. `arithmetic_here` covers torch and the processor.
 PACKAGES = ("djepa", "numpy", "scipy", "pymunk", "mujoco", "dm_control", "ogbench")
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the driver's numbers depend on beside its items, as far as its libraries tell."""
+    """What the driver's numbers depend on beside its items, as far as its libraries report it."""
 
-    versions: tuple[tuple[str, str], ...]  # of the packages that are installed there
-    loops: str  # which of its loops numpy runs on that processor; empty where a GPU computes
-    sums: str  # of torch, see `arithmetic_here`; empty where it is not loaded
+    versions: tuple[tuple[str, str], ...]  # of the packages installed at the driver
+    loops: str  # instruction sets of numpy's loops on that processor; empty on a GPU
+    sums: str  # see `arithmetic_here`; empty where torch is not loaded
     device: str
 
     @contextmanager
     def alike(self) -> Iterator[None]:
-        """Refuse to work in a worker that differs, before the work and in what it loads."""
+        """Raise if this worker differs: before the work, and after it for what the work loaded."""
         _refuse(self, _loaded())
         yield
         _refuse(self, _loaded())
 
 
 def surroundings(device: str = CPU) -> Surroundings:
-    """Those of this process."""
+    """The surroundings of this process."""
     versions = tuple((name, of) for name in PACKAGES if (of := _version(name)))
     sums = ""
     if "torch" in sys.modules:
@@ -44,11 +44,11 @@ def surroundings(device: str = CPU) -> Surroundings:
 
 
 def _loaded() -> frozenset[str]:
-    """What this process has loaded: what it has not, its results do not depend on."""
+    """Packages that this process has loaded: its results depend on no other."""
     return frozenset(name for name in (*PACKAGES, "torch") if name in sys.modules)
 
 
-@lru_cache(maxsize=8)  # once per worker and what it has loaded; a refusal is not kept
+@lru_cache(maxsize=8)  # once per worker and set of loaded packages; errors are not cached
 def _refuse(driver: Surroundings, loaded: frozenset[str]) -> None:
     there = {name: of for name, of in driver.versions if name in loaded}
     here = {name: _version(name) for name in there}
@@ -65,7 +65,7 @@ def _refuse(driver: Surroundings, loaded: frozenset[str]) -> None:
 
 
 def _version(name: str) -> str:
-    """Of what runs, else of what is installed; empty where there is none."""
+    """Version of the loaded package, else of the installed one; empty if there is none."""
     if found := getattr(sys.modules.get(name), "__version__", ""):
         return str(found)
     try:
@@ -76,7 +76,7 @@ def _version(name: str) -> str:
 
 @lru_cache
 def _loops() -> str:
-    """The instruction sets for which numpy has chosen its loops: their last bits differ."""
+    """The instruction sets for which numpy chose its loops: results differ in their last bits."""
     from numpy.lib.introspect import opt_func_info
 
     found = {of["current"] for kinds in opt_func_info().values() for of in kinds.values()}
@@ -86,7 +86,7 @@ def _loops() -> str:
 def arithmetic_here(device: str = CPU) -> str:
     """What the last bit of a sum depends on beside its terms, as far as torch reports it.
 
-    Of a GPU that this machine does not have nothing is known, and nothing is said.
+    Empty for a GPU that this machine does not have.
     """
     import torch
 
@@ -98,7 +98,7 @@ def arithmetic_here(device: str = CPU) -> str:
 
 
 def same_arithmetic(driver: str, device: str = CPU) -> None:
-    """Refuse to work where sums round otherwise than with the driver, as far as it knows."""
+    """Raise where sums round differently from the driver's, if both are known."""
     here = arithmetic_here(device)
     if driver and driver != here:
         raise DjepaError(

@@ -1,8 +1,8 @@
 """Propose, execute and judge the candidates of bimanual starts.
 
-A block of starts is one unit of work; what it gives depends on the configuration alone. All
+A block of starts is one unit of work; its result depends on the configuration alone. All
 candidates of a start are executed from one snapshot. As in RoboTwin, success is judged after every
-command, and the first one counts: what follows it is not looked at.
+command, and a candidate succeeds at the first success, whatever follows.
 
 Legend: N starts of the block, K candidates, H commands, P target coordinates.
 """
@@ -27,12 +27,12 @@ from djepa.worlds.protocol import Floats
 
 Arrays = dict[str, npt.NDArray[Any]]
 World = BimanualWorld | AlohaWorld
-Propose = Callable[[Any, Floats], Arrays]  # world, state: from a start alone; names of `Known`
+Propose = Callable[[Any, Floats], Arrays]  # world, state -> arrays of `Known`, from the start alone
 
 
 @dataclass(frozen=True)
 class BimanualConfig:
-    """Everything the bytes depend on."""
+    """Everything that the bytes of a bank depend on."""
 
     split: str
     task: str
@@ -49,12 +49,12 @@ class BimanualConfig:
 
     @property
     def shape(self) -> str:
-        """The task, as a name of a folder."""
+        """The task, in the form of a folder name."""
         return self.task.replace(" ", "-")
 
     @property
     def profile(self) -> str:
-        """How many starts."""
+        """The number of starts, as text."""
         return str(self.starts)
 
     @property
@@ -78,7 +78,7 @@ class BimanualWork:
 
 @lru_cache(maxsize=6)
 def world_of(task: str) -> World:
-    """One world of a task in this process."""
+    """The world of a task, made once per process."""
     return AlohaWorld(task) if task in aloha.TASKS else BimanualWorld(task)
 
 
@@ -89,7 +89,7 @@ def start_of(config: BimanualConfig, number: int) -> Floats:
 
 
 def run_bimanual(work: BimanualWork) -> dict[str, Arrays]:
-    """What may be known before execution, and what execution showed, of one block."""
+    """Arrays of one block by kind: known before execution, and outcomes."""
     config = work.config
     rows = []
     for number in config.members(work.block):
@@ -112,7 +112,7 @@ def run_bimanual(work: BimanualWork) -> dict[str, Arrays]:
 def outcomes(world: World, state: Floats, commands: npt.NDArray[np.float32]) -> Arrays:
     """(K, H, 14) commands -> success, least task cost, first success, executed length, error (K,).
 
-    A candidate whose physics cannot be executed has failed: its cost is that of the start.
+    A candidate whose physics cannot be executed counts as a failure with the cost of the start.
     """
     goal = world.goal(state)
     states, error = attempt(world, state, commands)
@@ -122,7 +122,7 @@ def outcomes(world: World, state: Floats, commands: npt.NDArray[np.float32]) -> 
     return {
         "success": success.any(1),
         "cost": cost.min(1),
-        "first": first,  # command after which it is solved, 0: never
+        "first": first,  # number of the command after which the task is solved; 0: never
         "length": np.where(first > 0, first, commands.shape[1]),
         "error": error,
     }
@@ -131,9 +131,9 @@ def outcomes(world: World, state: Floats, commands: npt.NDArray[np.float32]) -> 
 def attempt(
     world: World, state: Floats, commands: npt.NDArray[np.float32]
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """(K, H, 14) commands -> states (K, H + 1, S), and (K,) whether they could not be executed.
+    """(K, H, 14) commands -> states (K, H + 1, S), and (K,) whether the physics failed.
 
-    One candidate whose scene comes apart ends no other: it stays at the start.
+    A candidate whose physics fails does not affect the others: its states are all the start.
     """
     given = commands.astype(np.float64)
     K, H, _ = given.shape

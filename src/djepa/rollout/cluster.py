@@ -23,17 +23,17 @@ from djepa.rollout.engine import (
     usable_cores,
 )
 
-FINEST = 10_000  # parts of a GPU that Ray tells apart
-LOOK_EVERY = 1.0  # seconds between two looks at how large the cluster is by now
-_LOCAL = [False]  # whether the cluster that is there was started here
+FINEST = 10_000  # Ray's resolution for fractions of a GPU
+LOOK_EVERY = 1.0  # seconds between two queries of the size of the cluster
+_LOCAL = [False]  # whether this process started the cluster
 
 
 @dataclass(frozen=True)
 class RayEngine:
     """A Ray cluster: by address, by RAY_ADDRESS, or a local one that ends with the program.
 
-    An item takes one core; on a GPU also one GPU, or a part of it if `workers` is more than there
-    are. Nodes may come and go: what ran on a lost one runs again, a new one gets the next items.
+    An item takes one core; on a GPU also one GPU, or a part of it if there are more `workers` than
+    GPUs. Nodes may come and go: items of a lost node run again, a new node gets the next items.
     """
 
     address: str | None = None
@@ -78,7 +78,7 @@ class RayEngine:
             _cancel(ray, running)
 
     def _gpus(self, ray: Any, device: str) -> float:
-        """GPUs of one item."""
+        """GPUs that one item takes, a fraction of one if several share it."""
         if device == CPU:
             return 0.0
         there = float(ray.cluster_resources().get("GPU", 0))
@@ -87,7 +87,7 @@ class RayEngine:
         return share(self.workers, there)
 
     def join(self, ray: Any) -> bool:
-        """Connect to the cluster, or start a local one; whether it is a local one of our own."""
+        """Connect to the cluster or start a local one; returns whether this process started it."""
         if ray.is_initialized():
             return _LOCAL[0]
         address = self.address or os.environ.get("RAY_ADDRESS")
@@ -113,27 +113,27 @@ class RayEngine:
 
 
 def share(workers: int, there: float) -> float:
-    """The part of a GPU that an item takes, so that so many items do run at once on those there.
+    """The part of a GPU that an item takes so that `workers` items run at once on `there` GPUs.
 
-    An item lies on one GPU, so each holds a whole number of them: 6 workers on 4 GPUs are 2 each.
+    An item runs on one GPU, so each GPU runs a whole number: 6 workers on 4 GPUs are 2 each.
     """
     each = max(1, math.ceil(workers / there))
     return max(1, FINEST // each) / FINEST  # rounded down: 7 parts of 0.1429 are more than one
 
 
 def _cancel(ray: Any, running: Iterable[Any]) -> None:
-    """Nobody waits for these any more: a cluster that was joined would go on with them.
+    """Cancel tasks whose results are no longer wanted; an external cluster would continue them.
 
-    Without force: a worker that is killed would have to load everything again.
+    Not by force: a killed worker would have to load everything again.
     """
-    with suppress(Exception):  # the cluster may be gone, and what ended this is to be told
+    with suppress(Exception):  # the cluster may be gone, and the original error must be raised
         if ray.is_initialized():
             for one in running:
                 ray.cancel(one, force=False)
 
 
 class _Room:
-    """How many items may be in the cluster at once: it is looked at again as nodes come and go."""
+    """How many items may be in the cluster at once, updated as nodes come and go."""
 
     def __init__(self, ray: Any, what: str, each: float, most: int) -> None:
         self._ray, self._what, self._each, self._most = ray, what, each, most
@@ -151,13 +151,13 @@ _KEPT: dict[str, Any] = {}  # in a Ray worker: what items share, by reference
 
 
 def _apply_there(work: Work, item: Any, more: list[Any], driver: Surroundings) -> Any:
-    """In a Ray worker: what is shared was sent as a reference, and is fetched once."""
+    """In a Ray worker: run one item; the shared value is a reference and fetched once."""
     import ray
 
     with driver.alike():
         for one in more:
             if one.hex() not in _KEPT:
-                _KEPT.clear()  # what it kept is of other work
+                _KEPT.clear()  # the cached value is of other work
                 _KEPT[one.hex()] = ray.get(one)
         return work(item, *(_KEPT[one.hex()] for one in more))
 

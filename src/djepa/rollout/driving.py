@@ -1,6 +1,6 @@
 """Propose, execute and judge the candidates of driving scenes.
 
-A block of logs is one unit of work; what it gives depends on the configuration alone. Generated
+A block of logs is one unit of work; its result depends on the configuration alone. Generated
 logs come from seeds, recorded ones from files. Legend: N scenes of the block, K candidates.
 """
 
@@ -38,19 +38,19 @@ from djepa.worlds.traffic.scene import AHEAD, Scene
 Arrays = dict[str, npt.NDArray[Any]]
 PARTS = ("pdms", "nc", "dac", "ttc", "ep", "comfort", "ddc", "progress")
 RECORDED = "recorded"  # the split of scenes from files
-FURTHER = "recorded-further"  # the split of the cars in the same files that RECORDED leaves out
+FURTHER = "recorded-further"  # the split of the other cars in the same files
 EACH = 6  # cars of a recorded log in RECORDED
 
 
 @dataclass(frozen=True)
 class TrafficConfig:
-    """Everything the bytes depend on."""
+    """Everything that the bytes of a bank depend on."""
 
     split: str
     logs: int
-    per_log: int = 3  # scenes of a log at most; of a recorded one evenly among its cars
+    per_log: int = 3  # scenes per log at most; in a recorded log evenly among its cars
     seed: int = 0
-    block: int = 8  # logs
+    block: int = 8  # logs per block
     files: tuple[tuple[str, str], ...] = ()  # names and hashes of recorded logs
     vocabulary: str = ""  # hash of the motions that candidates come from
     world: str = "traffic"
@@ -64,12 +64,12 @@ class TrafficConfig:
 
     @property
     def shape(self) -> str:
-        """Where its roads come from."""
+        """The source of the roads."""
         return RECORDED if self.files else "generated"
 
     @property
     def profile(self) -> str:
-        """How many logs, and scenes of each."""
+        """The number of logs, and of scenes per log, as text."""
         return f"{self.logs}x{self.per_log}"
 
     @property
@@ -95,13 +95,13 @@ class TrafficWork:
     block: int
     vocabulary: Vocabulary
     view: Callable[[Scene], npt.NDArray[np.uint8]]  # what the native model sees
-    folder: Path | None = None  # where recorded logs lie
+    folder: Path | None = None  # of recorded logs
 
 
 def recorded_files(folder: Path) -> tuple[tuple[str, str], ...]:
     """Names and hashes of all recordings in a folder, by name: files, and folders of Argoverse 2.
 
-    The hash of a folder is that of the hashes and names of the files that are read.
+    The hash of a folder covers the hashes and names of the files that are read.
     """
     names = sorted(p.name for p in folder.glob("*") if is_recording(p))
     if not names:
@@ -135,7 +135,7 @@ def scenes_in(config: TrafficConfig, log: int, folder: Path | None = None) -> tu
 
 
 def _places(config: TrafficConfig, cars: int) -> list[int]:
-    """Which of the cars of a recorded log: some, evenly; or those that are not among them."""
+    """Indices of the cars of a recorded log: an even selection, or all others."""
     each = EACH if config.split == FURTHER else config.per_log
     spread = np.unique(np.linspace(0, cars - 1, min(each, cars)).round().astype(int)).tolist()
     if config.split != FURTHER:
@@ -151,10 +151,10 @@ def _recording(config: TrafficConfig, log: int, folder: Path) -> Recording:
 
 
 def _shown_before(config: TrafficConfig, log: int, folder: Path) -> set[str]:
-    """Cars that are egos of an earlier recording of the same take at some of the same moments.
+    """Cars that are egos of an earlier recording of the same take at overlapping times.
 
-    Recordings of a take show the same cars. Where two begin at most 5 s apart, a car that can be
-    the ego in both would count twice: the earlier counts.
+    Recordings of a take show the same cars. If two begin at most 5 s apart, a car that can be the
+    ego in both would count twice: only the earlier recording counts.
     """
     moments = _moments(config.files, folder)
     here, found = moments[log], set[str]()
@@ -177,7 +177,7 @@ def _moments(
 
 
 def run_traffic(work: TrafficWork) -> dict[str, Arrays]:
-    """What may be known before execution, and what execution showed, of one block."""
+    """Arrays of one block by kind: known before execution, and outcomes."""
     rows = [
         _scene(work, log, place, scene)
         for log in work.config.members(work.block)
@@ -207,7 +207,7 @@ def _scene(work: TrafficWork, log: int, place: int, scene: Scene) -> dict[str, A
 
 
 def _forecasts(scene: Scene, states: Array, where: Where) -> Arrays:
-    """Name -> (K, 8) judgement in each forecast; the reference driver sees the present alone."""
+    """Name -> (K, 8) judgement in each forecast; the reference driver sees only the present."""
     made = {name: forecast(scene) for name, forecast in FORECASTS.items()}
     present = made["straight"]
     drive = reference_drive(present, present.future)
@@ -220,7 +220,7 @@ def _forecasts(scene: Scene, states: Array, where: Where) -> Arrays:
 
 
 def _expected(present: Scene, states: Array, where: Where, drive: Array) -> Array:
-    """(K, 8) means over sampled forecasts; all but NC and TTC is known without any."""
+    """(K, 8) means over sampled forecasts; only NC and TTC depend on the forecast."""
     most = float(route_progress(present, drive)[0])
     known = judge_states(present, present.future[:0], states, most, where)
     futures = by_rules(present, present.future)
@@ -230,7 +230,7 @@ def _expected(present: Scene, states: Array, where: Where, drive: Array) -> Arra
 
 
 def _parts(judged: Judgement) -> npt.NDArray[np.float64]:
-    """(K, 8) in the order of PARTS."""
+    """(K, 8) the judgement in the order of PARTS."""
     return np.stack([getattr(judged, name) for name in PARTS], 1)
 
 
@@ -239,7 +239,7 @@ def _digest(text: str) -> npt.NDArray[np.uint8]:
 
 
 def _identity(scene: Scene) -> npt.NDArray[np.uint8]:
-    """(32,) of name, ego and traffic up to now: equal only for the same decision."""
+    """(32,) hash of name, ego and traffic up to now: equal only for the same decision."""
     content = scene.name.encode() + scene.ego.tobytes() + scene.past.tobytes()
     return np.frombuffer(bytes.fromhex(sha256(content)), np.uint8)
 

@@ -2,9 +2,9 @@
 
 An item's result depends on its argument alone (and on what all items share), so the number of
 workers, their order and a restart change no byte. `LocalEngine` uses this machine's cores,
-`RayEngine` (cluster.py) a Ray cluster. Workers read and write no file of the work: items travel to
-them, results travel back, and the driver writes. Whatever the work is, a worker that would round
-otherwise than the driver refuses it.
+`RayEngine` (cluster.py) a Ray cluster. Workers read and write no files: the driver sends items,
+receives results and writes. A worker that would round differently from the driver refuses any
+work.
 """
 
 import multiprocessing
@@ -38,8 +38,8 @@ class Engine(Protocol):
     def map(self, work: Work, items: Items, shared: Any = None, device: str = CPU) -> Results:
         """Run all items, drawn as they are needed. `work` must be a module-level function.
 
-        It is called as work(item), or work(item, shared) where something is `shared`: that is sent
-        to each worker once. `device` is what the work computes on: cpu, or cuda.
+        It is called as work(item), or as work(item, shared) if `shared` is given, which is sent to
+        each worker once. `device` is what the work computes on: cpu, or cuda.
         """
 
 
@@ -47,8 +47,8 @@ class Engine(Protocol):
 class LocalEngine:
     """Processes on this machine; `workers` 0 means one per core this process may use.
 
-    On a GPU it means this process alone; several share the GPU if they are asked for. The processes
-    stay until the program ends, so that the next work need not load the libraries again.
+    On a GPU, 0 means this process alone; a larger number of workers shares the GPU. The processes
+    stay until the program ends, so that later work need not load the libraries again.
     """
 
     workers: int = 0
@@ -83,7 +83,7 @@ class LocalEngine:
                     flight.clear()
 
     def processes(self, device: str = CPU) -> int:
-        """How many work at once."""
+        """Number of processes that work at once."""
         return self.workers or (usable_cores() if device == CPU else 1)
 
 
@@ -91,7 +91,7 @@ _POOLS: dict[int, ProcessPoolExecutor] = {}  # by size; they stay, with what the
 
 
 def _run(workers: int, task: "Task", queue: Results, flight: dict[int, Any]) -> Results:
-    """Items through a pool of so many workers; those under way are in `flight`."""
+    """Run items in a pool of `workers` processes; `flight` holds the items under way."""
     if workers not in _POOLS:
         # spawn, not fork: a forked copy of a threaded parent may hang, and spawn works everywhere.
         context = multiprocessing.get_context("spawn")
@@ -112,7 +112,7 @@ def _run(workers: int, task: "Task", queue: Results, flight: dict[int, Any]) -> 
                 del flight[key]
                 yield key, result
     except BaseException:
-        # No one reads the results of these workers any more: do not wait for them at exit.
+        # The results of these workers are no longer needed: do not wait for them at exit.
         if _POOLS.get(workers) is pool:
             del _POOLS[workers]
         workers_left = list((pool._processes or {}).values())
@@ -123,19 +123,19 @@ def _run(workers: int, task: "Task", queue: Results, flight: dict[int, Any]) -> 
 
 
 def end_workers() -> None:
-    """Let the local workers go; the next work starts others, with the environment of then."""
+    """End the local workers; later work starts new ones, with the environment of that time."""
     while _POOLS:
         _POOLS.popitem()[1].shutdown()
 
 
 def _more(shared: Any) -> tuple[Any, ...]:
-    """Further arguments of the work."""
+    """Further arguments of the work: the shared value, if any."""
     return () if shared is None else (shared,)
 
 
 @contextmanager
 def _sent(more: tuple[Any, ...]) -> Iterator[str]:
-    """Where workers find what is shared, as long as there is work; nowhere if nothing is."""
+    """Path of a temporary file with the shared arguments; empty if there are none."""
     if not more:
         yield ""
         return
@@ -146,7 +146,7 @@ def _sent(more: tuple[Any, ...]) -> Iterator[str]:
         yield str(where)
 
 
-_KEPT: dict[str, tuple[Any, ...]] = {}  # in a worker: what is shared, read once
+_KEPT: dict[str, tuple[Any, ...]] = {}  # in a worker: shared arguments, read once
 
 
 @dataclass(frozen=True)
@@ -154,16 +154,16 @@ class Task:
     """The work as it is sent to a local worker."""
 
     work: Work
-    where: str  # the file of what is shared
+    where: str  # the file with the shared arguments
     driver: Surroundings
 
     def __call__(self, item: Any) -> Any:
-        """In a worker."""
+        """Run one item; called in a worker."""
         with self.driver.alike():
             if not self.where:
                 return self.work(item)
             if self.where not in _KEPT:
-                _KEPT.clear()  # what it kept is of other work
+                _KEPT.clear()  # the cached value is of other work
                 _KEPT[self.where] = pickle.loads(Path(self.where).read_bytes())
             return self.work(item, *_KEPT[self.where])
 
@@ -182,7 +182,7 @@ def _follow(parent: Any) -> None:
 
 
 def in_order(results: Results) -> Iterator[Any]:
-    """Results of the keys 0, 1, 2, ... in that order; those that are early wait for the others."""
+    """Results of the keys 0, 1, 2, ... in that order; early ones are held back."""
     early, following = dict[int, Any](), 0
     for key, result in results:
         early[key] = result

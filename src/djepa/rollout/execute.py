@@ -1,6 +1,6 @@
-"""Draw starts, propose candidates, execute every candidate of every start, record what happened.
+"""Draw starts, propose candidates, execute every candidate of every start, record the outcomes.
 
-One block of starts is one unit of work. What it returns depends on the configuration and the start
+One block of starts is one unit of work. Its result depends on the configuration and the start
 numbers alone.  Legend: N starts of the block, K candidates, H horizon, A action width, C centres,
 B recorded states per candidate (one every stride of controls).
 """
@@ -30,7 +30,7 @@ MAX_DRAWS = 1000  # draws for one start before giving up
 
 @dataclass(frozen=True)
 class CollectConfig:
-    """Everything the recorded bytes depend on. What is left empty is the world's own."""
+    """Everything that the recorded bytes depend on. Empty fields take the world's default."""
 
     world: str = "push"
     shape: str = ""
@@ -84,11 +84,11 @@ class CollectConfig:
 
     @property
     def task(self) -> Task:
-        """What is known of the world."""
+        """The task record of the world."""
         return get_task(self.world)
 
     def make_world(self) -> World:
-        """The world, in its shape and with its rule."""
+        """The world, with this shape and rule."""
         world: World = self.task.make(self.shape, self.rule)
         return world
 
@@ -107,12 +107,12 @@ class CollectConfig:
 
 
 class Proposer(Protocol):
-    """Says which candidates of a start are executed: it searches for them, or retains some of those
-    that the world's profile has drawn.
+    """Chooses the candidates that are executed: it searches for them, or retains some of those
+    that the world's profile drew.
 
-    It sees starts, and neither a reference nor an outcome. One that has `portable = True` works
-    where a block is executed: it must survive pickling, and its pools must not depend on the
-    process. Any other works in the driver.
+    It sees starts, but neither a reference nor an outcome. With `portable = True` it runs in the
+    worker that executes the block: it must be picklable, and its pools must not depend on the
+    process. Otherwise it runs in the driver.
     """
 
     name: str  # the profile it belongs to: one of its own, or one of the world's
@@ -132,12 +132,12 @@ class Proposer(Protocol):
 class BlockWork:
     """One block to execute.
 
-    `pools` are given where they are already proposed, a `proposer` where that is still to be done.
+    `pools` are given if candidates are already proposed; else the `proposer` proposes them.
     """
 
     config: CollectConfig
     block: int
-    versions: Mapping[str, str] = field(default_factory=dict)  # the driver's, where it says them
+    versions: Mapping[str, str] = field(default_factory=dict)  # the driver's, if known
     pools: tuple[Pool, ...] | None = None
     proposer: Proposer | None = None
 
@@ -159,7 +159,7 @@ class Drawn:
     start: Start
     centres: Array  # (C, H, A), the reference first
     behaviour: str
-    pool: Pool | None  # of the world's profile, the reference in it; None where a search proposes
+    pool: Pool | None  # of the world's profile, with the reference; None if a search proposes
     drops: dict[str, int]
 
 
@@ -193,7 +193,7 @@ def draw_block(work: BlockWork) -> list[Drawn]:
 
 
 def propose(work: BlockWork, proposer: Proposer, drawn: list[Drawn]) -> tuple[Pool, ...]:
-    """What is proposed for the starts of a block."""
+    """The proposer's pool for every start of a block."""
     starts, seeds = [entry.start for entry in drawn], pool_seeds(work.config, work.block)
     pools = [entry.pool.without(REFERENCE) for entry in drawn if entry.pool is not None]
     scene = Scene(work.config.world, work.config.shape)
@@ -281,7 +281,7 @@ def _decision(
 
 
 def _provenance(task: Task, drawn: list[Drawn], pools: list[Pool]) -> dict[str, Array]:
-    """How candidates were made. It points at the solution, so a decision must not see it."""
+    """How candidates were made. This reveals the solution, so a decision must not see it."""
     behaviours = sorted(task.behaviours)
     costs = [pool.costs for pool in pools if pool.costs is not None]
     return ({"native_cost": np.stack(costs)} if costs else {}) | {

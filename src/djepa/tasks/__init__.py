@@ -1,1 +1,1 @@
-"""The tasks there are: a world, its starts, its pools, and what a geometry sees of it."""
+"""The built-in tasks: each is a world, its starts, its pools, and what a geometry sees."""

@@ -32,7 +32,7 @@ SIDE = 600.0  # mm of the table that a page draws
 
 
 def _observe(shape: str, states: Tensor, image: int, look: str) -> tuple[Tensor, Tensor]:
-    """(N, S) -> camera frames, and what is felt: the tool's pose and the gripper (N, 7)."""
+    """(N, S) -> camera frames, and proprioception: the tool's pose and the gripper (N, 7)."""
     import torch
 
     rows = states.double().cpu().numpy()
@@ -42,7 +42,7 @@ def _observe(shape: str, states: Tensor, image: int, look: str) -> tuple[Tensor,
 
 
 def _sketch(world: ArmWorld) -> Sketch:
-    """From above, in mm: the arm's side is below."""
+    """The table from above, in mm, with the arm at the lower edge."""
 
     def on_table(points: Array) -> Array:
         x, y = np.moveaxis(points - np.array(MIDDLE), -1, 0)

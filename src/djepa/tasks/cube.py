@@ -28,7 +28,7 @@ def _make(shape: str, rule: str) -> CubeWorld:
 
 
 def _observe(shape: str, states: Tensor, image: int, look: str) -> tuple[Tensor, Tensor]:
-    """(N, 73) -> frames; what is felt are place and closing of the fingers (N, 4)."""
+    """(N, 73) -> frames; proprioception is position and closing of the fingers (N, 4)."""
     import torch
 
     from djepa.worlds.cube_draw import draw_cube
@@ -38,7 +38,7 @@ def _observe(shape: str, states: Tensor, image: int, look: str) -> tuple[Tensor,
 
 
 def _sketch(world: CubeWorld) -> Sketch:
-    """Fingers and cube where the camera sees them, in thousandths of the picture's width."""
+    """Fingers and cube in the camera's image, in thousandths of its width."""
 
     def draw(states: Array, controls: Array) -> Array:
         import torch

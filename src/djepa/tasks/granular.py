@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from djepa.pools import Pool
 
-SHAPES = {  # grains, and the kinds of their goals
+SHAPES = {  # number of grains, and the kinds of goals
     "grains-100": (100, ("reached",)),
     "grains-200": (200, ("reached",)),
     "piles-200": (200, ("reached", "shaped")),
@@ -51,14 +51,14 @@ def _make(shape: str, rule: str) -> GranularWorld:
 
 
 def _pool(world: GranularWorld, start: Start, centres: Controls, spec: PoolSpec) -> Pool:
-    """63 transformations of a recorded attempt; the start's name fixes those that are hashed."""
+    """63 transformations of a recorded attempt; the hashed ones depend on the start's name."""
     recorded = attempts(world, start, generator("attempts", spec.seed))
     name = start.identity(world).hex()[:16]
     return granular_pool(recorded, name, f"{name}-goal", offset=0)
 
 
 def _observe(shape: str, states: Tensor, image: int, look: str) -> tuple[Tensor, Tensor]:
-    """(N, 4 n) -> frames; the board is up between pushes, so nothing is felt: (N, 4) zeros."""
+    """(N, 4 n) -> frames; the board is up between pushes, so proprioception is (N, 4) zeros."""
     from djepa.worlds.granular_draw import draw_granular
 
     n = states.shape[-1] // 4
@@ -68,12 +68,12 @@ def _observe(shape: str, states: Tensor, image: int, look: str) -> tuple[Tensor,
 
 
 def _controls(controls: Tensor, look: str) -> Tensor:
-    """(..., 4) pushes on the turned table."""
+    """(..., 4) pushes in the coordinates of the turned table."""
     return _turned(controls.unflatten(-1, (2, 2)), TURNS[look]).flatten(-2)
 
 
 def _turned(points: Tensor, quarters: int) -> Tensor:
-    """(..., 2) turned by so many quarters."""
+    """(..., 2) points turned by `quarters` quarter turns."""
     import torch
 
     for _ in range(quarters):
@@ -82,7 +82,7 @@ def _turned(points: Tensor, quarters: int) -> Tensor:
 
 
 def _sketch(world: GranularWorld) -> Sketch:
-    """Every grain, then the push that led here, in thousandths of a unit."""
+    """Every grain, then the last push, in thousandths of a unit."""
     n = world.particles
 
     def on_table(points: Array) -> Array:

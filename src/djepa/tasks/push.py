@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _pool(world: PushWorld, start: Start, centres: Controls, spec: PoolSpec) -> Pool:
-    """`visual-shape` takes displacements in pixels, as its recordings do."""
+    """The profile's pool; `visual-shape` takes displacements in pixels, as its recordings do."""
     scale = np.float32(ACTION_SCALE if spec.profile == PIXELS else 1)
     return pool_around(centres * scale, spec)
 
@@ -32,7 +32,7 @@ def _pool(world: PushWorld, start: Start, centres: Controls, spec: PoolSpec) -> 
 def _observe(shape: str, states: Tensor, image: int, look: str) -> tuple[Tensor, Tensor]:
     """(N, 10) -> frames, and the pusher's position and velocity (N, 4).
 
-    A goal is a frame of its own; what marks it in the original is decoration: part of some looks.
+    The goal is a separate frame. The goal marker of the original world is drawn in some looks only.
     """
     import torch
 

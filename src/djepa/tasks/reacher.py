@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 MIDDLE = 310.0  # of the table, in mm
-SHAPES = {"arm": 2, "arm-fast": 1}  # integrations that a control holds: 0.04 s, 0.02 s
+SHAPES = {"arm": 2, "arm-fast": 1}  # integration steps per control: 0.04 s, 0.02 s
 
 
 def _make(shape: str, rule: str) -> ReacherWorld:
@@ -28,14 +28,14 @@ def _make(shape: str, rule: str) -> ReacherWorld:
 
 
 def _observe(shape: str, states: Tensor, image: int, look: str) -> tuple[Tensor, Tensor]:
-    """(N, 4) -> frames; what is felt are the joints themselves (N, 4)."""
+    """(N, 4) -> frames; proprioception is the state of the joints (N, 4)."""
     from djepa.worlds.reacher_draw import draw_reacher
 
     return draw_reacher(states, image), states.float()
 
 
 def _sketch(world: ReacherWorld) -> Sketch:
-    """Shoulder, wrist and finger in mm, as the camera sees them: y up."""
+    """Shoulder, wrist and finger in mm, as in the camera's image, y up."""
 
     def draw(states: Array, controls: Array) -> Array:
         points = np.concatenate([np.zeros((*states.shape[:-1], 1, 2)), joints(states)], axis=-2)

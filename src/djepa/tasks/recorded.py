@@ -1,15 +1,15 @@
-"""Episodes that somebody recorded, as a task: a geometry is trained on them, nothing is executed.
+"""Recorded episodes as a task: a geometry is trained on them, nothing is executed.
 
-A folder of recorded episodes, which `djepa import` writes, stands wherever a world is named for
-training. Its state is one number, the frame; its controls are those that were recorded, and no
-others can be executed. So there are no starts, no candidates and no success in it: checkpoints are
-chosen by the prediction loss on episodes that were set aside.
+A folder of recorded episodes, which `djepa import` writes, can be named instead of a world for
+training. Its state is one number, the frame; only the recorded controls are known, and none can be
+executed. So it has no starts, candidates or success: checkpoints are chosen by the prediction loss
+on held-out episodes.
 
 FOLDER/
   manifest.json
   frames/BLOCK.safetensors  frames (n, S, S, 3) uint8, controls (n, A) float32, lengths (E,)
 
-The control of a frame leads to the next one; that of an episode's last frame is never used.
+The control of a frame leads to the next one; the control of an episode's last frame is never used.
 
 Legend: n frames, S side of a frame, A action width, E episodes.
 """
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 HORIZON = 5  # strides of a candidate, as elsewhere
-SEGMENT = 16  # strides that a training episode has
+SEGMENT = 16  # strides of a training episode
 RULE = "none"
-SHARE = 10  # one episode in so many is set aside, at least one
-EXACT = 1 << 24  # numbers of frames that float32 holds
+SHARE = 10  # one episode in SHARE is held out, at least one
+EXACT = 1 << 24  # frame numbers that float32 represents exactly
 SHARD = "frames/{:06d}.safetensors"  # the file of some episodes
 LAYOUT: Layout = {
     "frames": ("uint8", "n S S 3"),
@@ -51,10 +51,10 @@ LAYOUT: Layout = {
 class RecordedAbout(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the manifest says of recorded episodes."""
 
-    source: str  # what was read
+    source: str  # of the imported episodes
     size: int  # px
     stride: int  # controls between two frames that a geometry sees
-    most: int  # the first so many episodes; 0: all there were
+    most: int  # episodes read, from the first; 0: all
     actions: int
     episodes: int
     frames: int
@@ -85,7 +85,7 @@ def is_recorded(path: Path) -> bool:
 
 
 class Recording:
-    """All of a folder: frames (n, S, S, 3), controls (n, A), first frames and lengths (E,)."""
+    """All episodes: frames (n, S, S, 3), controls (n, A), first frames and lengths (E,)."""
 
     def __init__(self, path: Path) -> None:
         folder = Folder(path, RECORDED)
@@ -104,7 +104,7 @@ class Recording:
         self.first = np.concatenate([[0], np.cumsum(self.lengths)[:-1]])
 
     def starts(self, held_out: bool) -> npt.NDArray[np.int64]:
-        """Frames from which a whole segment follows, in episodes set aside or in the others."""
+        """Frames from which a whole segment follows, in held-out episodes or in the others."""
         need = SEGMENT * self.about.stride
         aside = np.arange(len(self.lengths)) % SHARE == 0
         found = [
@@ -122,7 +122,7 @@ class Recording:
 
 
 def _block(folder: Folder, block: int) -> Arrays:
-    """Some whole episodes."""
+    """The arrays of one file of whole episodes."""
     name, about = SHARD.format(block), folder.about
     path = folder.path / name
     arrays, sizes = load_arrays(path, folder.read(name)), {"S": about.size, "A": about.actions}
@@ -134,12 +134,12 @@ def _block(folder: Folder, block: int) -> Arrays:
 
 @lru_cache(maxsize=2)
 def recording(path: str) -> Recording:
-    """Read once per process."""
+    """The recording in a folder, read once per process."""
     return Recording(Path(path))
 
 
 class RecordedWorld:
-    """Goes on from frame to frame, whatever the control; executing anything else is refused."""
+    """A world that steps from frame to frame and ignores the control; execution is refused."""
 
     name, version, variant, rule, state_size = "recorded", 1, "recorded", RULE, 1
 
@@ -163,12 +163,12 @@ class RecordedWorld:
         return self.snapshot()
 
     def execute(self, state: npt.ArrayLike, controls: npt.ArrayLike) -> Floats:
-        """Refused."""
+        """Always raises: recorded episodes cannot be executed."""
         raise DjepaError("Recorded episodes cannot be executed with other controls.")
 
 
 class Replay:
-    """The hand that recorded the episodes."""
+    """The behaviour that repeats the recorded controls."""
 
     def __init__(self, world: RecordedWorld, rng: np.random.Generator) -> None:
         self._controls = world.recording.controls
@@ -189,14 +189,14 @@ def _refuse(*_: Any) -> Any:
 
 @lru_cache(maxsize=2)
 def _on(path: str, device: str) -> Tensor:
-    """All frames on a device: they are looked up inside the training step."""
+    """All frames on a device, where the training step indexes them."""
     import torch
 
     return torch.from_numpy(recording(path).frames).to(device)
 
 
 def _observe(path: str, shape: str, states: Tensor, image: int, look: str) -> tuple[Tensor, Tensor]:
-    """(N, 1) -> frames of that side; nothing is felt: (N, 4) zeros."""
+    """(N, 1) -> frames of side `image`; proprioception is (N, 4) zeros."""
     from torch.nn.functional import interpolate
 
     frames = _on(path, str(states.device))[states[:, 0].long()]
@@ -208,7 +208,7 @@ def _observe(path: str, shape: str, states: Tensor, image: int, look: str) -> tu
 
 
 def recorded_task(path: Path) -> Task:
-    """The task of a folder."""
+    """The task of a folder of recorded episodes."""
     about = Folder(path, RECORDED).about
     return Task(
         name="recorded",

@@ -1,8 +1,8 @@
-"""What the shared rooms know of a world: one record, from which everything else follows.
+"""A `Task`: everything the other packages need to know about a world.
 
-Collecting, predicting, training and the studies take a `Task` and ask nothing further. A world of
-your own is one more record: name it as `package.module:TASK` wherever a world is asked for
-(docs/own-world.md). Workers that execute never wait for torch: only `observe` imports it.
+Collecting, predicting, training and the studies need nothing else. A world of your own is one more
+`Task`: name it as `package.module:TASK` wherever a command takes a world (docs/own-world.md).
+Workers that execute need not import torch: only `observe` does.
 
 Legend: N starts, H controls, A action width, S numbers in a state, C centres.
 """
@@ -50,29 +50,29 @@ class Task:
     name: str
     version: int
     engines: tuple[str, ...]  # packages on whose version the physics depends
-    shapes: tuple[str, ...]  # what it comes in; the first unless another is asked for
-    rules: tuple[str, ...]  # when it is solved; likewise
-    profiles: tuple[str, ...]  # how its candidates are made; likewise
+    shapes: tuple[str, ...]  # variants of the world; the first is the default
+    rules: tuple[str, ...]  # success rules; the first is the default
+    profiles: tuple[str, ...]  # ways to make candidates; the first is the default
     make: Callable[[str, str], Any]  # shape, rule -> a `World`
     horizon: int  # controls of a candidate
     stride: int  # controls between two frames
     actions: int  # A
-    behaviours: Mapping[str, Maker]  # what drives references
-    explorer: Maker  # what drives training episodes
+    behaviours: Mapping[str, Maker]  # that drive references
+    explorer: Maker  # drives training episodes
     initial_state: Callable[[Any, Rng], Floats]  # where an episode begins, (S,)
     drops: tuple[str, ...]  # why a drawn start may not be kept
     draw_start: Callable[[Any, str, Rng, int, int], tuple[Start, Controls] | str]
     pool: Callable[[Any, Start, Controls, PoolSpec], Pool]  # world, start, (C, H, A) centres
     observe: Callable[[str, Tensor, int, str], tuple[Tensor, Tensor]]  # shape, states, side, look
     looks: tuple[str, ...] = (PLAIN,)  # ways of seeing it
-    controls: Callable[[Tensor, str], Tensor] | None = None  # as a look shows them, if it does
+    controls: Callable[[Tensor, str], Tensor] | None = None  # in a look, if it changes them
     limit: float = 1.0  # controls of a planner lie within ± this
     sketch: Callable[[Any], Sketch] = no_sketch  # world -> how a page draws its states
-    key: Callable[[], Mapping[str, RGB]] = dict  # what colours of its frames stand for
-    # (N, S) states, (N, K, H, A) controls, (N, S) goals -> (N, K): how far from its goal something
-    # ends that follows from the controls alone
+    key: Callable[[], Mapping[str, RGB]] = dict  # meaning -> colour in its frames
+    # (N, S) states, (N, K, H, A) controls, (N, S) goals -> (N, K): distance of the end from the goal,
+    # for a part of the state that follows from the controls alone, such as the pusher
     endpoint: Callable[[Floats, Floats, Floats], Floats] | None = None
-    # Of recorded data, which cannot be executed: world -> the one that validation episodes are of
+    # For recorded data, which cannot be executed: world -> the world of validation episodes
     validating: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
@@ -96,14 +96,14 @@ class Scene:
         return frames.view(*lead, image, image, 3), proprio.view(*lead, -1)
 
     def controls(self, controls: Tensor) -> Tensor:
-        """(..., A) as this look shows them: a table seen from its side turns the pushes too."""
+        """(..., A) controls in this look: seen from another side of the table, pushes turn too."""
         change = get_task(self.world).controls
         return controls if change is None else change(controls, self.look)
 
 
 @lru_cache(maxsize=32)
 def get_task(name: str) -> Task:
-    """The task of that name, one's own: `package.module:NAME`, or a folder of recorded episodes."""
+    """The task by name: a built-in one, `package.module:NAME`, or a folder of recorded episodes."""
     place = TASKS.get(name, name)
     if place == name and (Path(name) / "manifest.json").is_file():
         from djepa.tasks.recorded import recorded_task
@@ -118,7 +118,7 @@ def get_task(name: str) -> Task:
         found = import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # what is missing is something that it imports
+            raise  # the missing module is one that it imports
         raise DjepaError(
             f"There is no module '{module}' for the world '{name}'. Is its folder on PYTHONPATH?"
         ) from None
