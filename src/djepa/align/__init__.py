@@ -1,1 +1,1 @@
-"""Decision alignment: learn from outcomes how the candidates of one decision relate."""
+"""Decision alignment: outcomes of executed candidates correct a world model's ranking."""

@@ -19,11 +19,11 @@ def fit(
     config: AlignConfig | None = None,
     seed: int | None = None,
 ) -> Alignment:
-    """A fitted alignment, to be calibrated on other starts: `fit(...).calibrate(...)`.
+    """Fit an alignment; calibrate it on other starts with `fit(...).calibrate(...)`.
 
     `outcomes` are `Outcomes` or an (N, K) array of successes. The configuration follows from the
     evidence: `best` is the likelihood mixture under a careful gate, `published` the paper's
-    relational operator. A `config` of your own takes the place of the preset.
+    relational operator. A `config` replaces the preset.
     """
     if not isinstance(evidence, Evidence):
         raise DjepaError("Evidence comes first: make it with djepa.Evidence.from_arrays(...).")
@@ -34,5 +34,5 @@ def fit(
 
 
 def load(folder: str | Path) -> Alignment:
-    """What `alignment.save(folder)` or `djepa fit` wrote, ready to decide."""
+    """Load a calibrated alignment that `alignment.save(folder)` or `djepa fit` wrote."""
     return load_alignment(locate(folder))

@@ -1,11 +1,11 @@
-"""Calibrated composition: the relational decision stands unless the adapted predictor is surer.
+"""Calibrated composition: keep the relational winner unless the adapted predictor's is better.
 
     default   g_i = b_i,  but  g_{i_R} = min(min_j b_j - 1e-6, s_{i_R})        relational winner i_R
     proposal  i_P = argmin s^P,   s^P the operator's scores on the adapted predictor's futures
     choose i_P iff  g_{i_R} - s^P_{i_P} > τ_P,   else i_R                                   (App. B)
 
-The default lies below every base score, so i_R is its argmin whatever the operator thought of it.
-The proposal is the operator's score, not the adapted predictor's own cost: scales would differ.
+g_{i_R} lies below every base score, so i_R = argmin g even where the gate kept the base choice.
+The proposal uses the operator's score, because the adapted predictor's cost has another scale.
 
 Legend: N starts, K candidates.
 """
@@ -21,7 +21,7 @@ from djepa.align.outcomes import Outcomes
 from djepa.errors import DjepaError
 from djepa.evidence.ranks import check_pools
 
-BELOW = 1e-6  # what the default lies under the best base score, at least
+BELOW = 1e-6  # least distance of g_{i_R} below the best base score
 PUBLISHED = 0.0065339543  # τ_P recorded for push
 
 
@@ -35,7 +35,7 @@ class Composed(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """What is composed: a relational decision and a proposal, over the same pools."""
+    """The inputs of a composition: relational decisions and proposals over the same pools."""
 
     ids: Tensor  # (N, K) int64
     base: Tensor  # (N, K) base scores b
@@ -51,19 +51,19 @@ class Pair:
             raise DjepaError(f"Relational winners must be {N} positions from 0 to {K - 1}.")
 
     def default(self) -> Tensor:
-        """(N, K) float64 g: base scores, the relational winner below them all."""
+        """(N, K) float64 g: base scores, with the relational winner below all others."""
         base, at = self.base.double(), self.relational[:, None]
         low = base.amin(1, keepdim=True) - BELOW
         return base.scatter(1, at, torch.minimum(low, self.refined.double().gather(1, at)))
 
     def rows(self, chosen: Tensor) -> "Pair":
-        """Of some starts, (N,) bool or indices."""
+        """The chosen starts; `chosen` is (N,) bool or indices."""
         given = (self.ids, self.base, self.refined, self.relational, self.proposals)
         return Pair(*(x[chosen] for x in given))
 
 
 def compose(pair: Pair, threshold: float = NEVER) -> Composed:
-    """Choose; no outcome gets in here."""
+    """Choose i_P where its advantage over i_R exceeds the threshold, else i_R."""
     gate, default = Gate(threshold), pair.default()
     position = gate.choose(default, pair.proposals, pair.ids)
     opened = gate.opens(default, pair.proposals, pair.ids)
@@ -71,9 +71,9 @@ def compose(pair: Pair, threshold: float = NEVER) -> Composed:
 
 
 def calibrate_composition(pair: Pair, outcomes: Outcomes) -> float:
-    """τ_P with the most successes on calibration starts; of equals the most permissive.
+    """τ_P with the most successes on calibration starts; ties go to the most permissive.
 
-    Starts whose relational winner was not executed cannot say whether to keep it: left out.
+    Starts whose relational winner was not executed are left out: its outcome is unknown.
     """
     if outcomes.success.shape != pair.ids.shape or outcomes.observed.shape != pair.ids.shape:
         raise DjepaError(f"Outcomes must be {tuple(pair.ids.shape)}, as the pools are.")

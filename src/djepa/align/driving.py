@@ -1,4 +1,4 @@
-"""Driving readouts: what a trajectory scorer exposes, and two networks that correct its choice.
+"""Driving readouts: two networks that correct the choice of a trajectory scorer.
 
     score correction   s̃_i = s_i + 0.2 tanh(wᵀh_i + b)                       288 numbers a candidate
     anchor-relative    δ_i = 0.2 tanh(wᵀ(h_i - h_b)),  v_i = p_i^NC + (5/12) p_i^TTC          282
@@ -22,12 +22,12 @@ from djepa.evidence.score import Score
 
 EPSILON, TTC_SHARE = 0.2, 5 / 12
 WIDTH, LAYERS, HEADS, HIDDEN = 64, 2, 4, 128
-TOP = 8  # candidates of the native ranking that are near its choice
+TOP = 8  # candidates at the top of the native ranking
 
 
 @dataclass(frozen=True)
 class DrivingEvidence:
-    """What is known before execution."""
+    """What the native scorer exposes of N scenes before execution."""
 
     queries: Tensor  # (N, K, 256)
     logits: Tensor  # (N, K, 6) auxiliary outputs of the native scorer
@@ -77,19 +77,19 @@ class DrivingOutcomes:
 
 @dataclass(frozen=True)
 class Normal:
-    """Mean and scale of tokens, of fitting scenes alone."""
+    """Mean and scale of the tokens of the fitting scenes, (F,) each."""
 
     mean: Tensor
     scale: Tensor
 
     @classmethod
     def of(cls, tokens: Tensor) -> "Normal":
-        """(N, K, F) -> (F,) each."""
+        """Fit to tokens (N, K, F)."""
         flat = tokens.flatten(0, 1)
         return cls(flat.mean(0), flat.std(0).clamp(min=1e-4))
 
     def __call__(self, tokens: Tensor) -> Tensor:
-        """Standardised, and cut at ten scales: a constant column must not explode elsewhere."""
+        """(N, K, F) standardised and clipped at ±10: columns constant in fitting may vary later."""
         return ((tokens - self.mean) / self.scale).clamp(-10, 10)
 
 
@@ -100,7 +100,7 @@ def tied_ranks(score: Tensor) -> Tensor:
 
 
 class Encoder(nn.Module):
-    """Linear, LayerNorm, GELU to 64; then two layers of set attention, or per candidate."""
+    """Linear, LayerNorm, GELU to 64; then two layers with or without attention over the set."""
 
     def __init__(self, inputs: int, relations: bool = True) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class Encoder(nn.Module):
 
 
 class ScoreCorrection(nn.Module):
-    """A bounded change of every native score; zero at the start."""
+    """A bounded correction of every native score, initially zero."""
 
     def __init__(self, inputs: int, random: Generator, relations: bool = True) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class ScoreCorrection(nn.Module):
         return bounded(self.head(self.encoder(tokens))[..., 0], EPSILON)
 
     def loss(self, tokens: Tensor, score: Tensor, ids: Tensor, seen: DrivingOutcomes) -> Tensor:
-        """Squared error to quality + pairs near the native choice + squared correction."""
+        """Squared error to quality + pairwise loss near the native choice + mean δ²."""
         delta = self(tokens)
         fitted, near = score + delta, near_choice(score, ids)
         pairs = ordered_pairs(fitted, seen.pdms, near)
@@ -144,7 +144,7 @@ class ScoreCorrection(nn.Module):
 
 
 class AnchorRelative(nn.Module):
-    """What a candidate is worth beside the native winner, and how likely it is to go wrong."""
+    """Benefit δ_i of a candidate over the native winner, and its risk logits (Eq. 11)."""
 
     def __init__(self, inputs: int, random: Generator) -> None:
         super().__init__()
@@ -163,13 +163,13 @@ class AnchorRelative(nn.Module):
     def loss(
         self, tokens: Tensor, score: Tensor, ids: Tensor, seen: DrivingOutcomes, risk: bool
     ) -> Tensor:
-        """Weighted smooth L1 of benefit + its order + regulariser (+ weighted cross-entropy)."""
+        """Weighted smooth L1 of the benefit + pairwise loss + mean δ² (+ risk cross-entropy)."""
         native = Score(score, higher_is_better=True).winners(ids)[:, None]
         delta, logits = self(tokens, native[:, 0])
         near = near_choice(score, ids)
         failed = torch.stack([seen.collision, seen.ttc], -1)
         kept = failed.gather(1, native[..., None].expand(-1, 1, 2))
-        unsafe = (failed & ~kept).any(-1)  # what the native winner does not do
+        unsafe = (failed & ~kept).any(-1)  # fails where the native winner does not
         weight = 1 + (BOUNDARY - 1) * near + (UNSAFE - 1) * unsafe
         weight = weight / weight.mean()
         benefit = seen.pdms - seen.pdms.gather(1, native)
@@ -184,13 +184,13 @@ class AnchorRelative(nn.Module):
         return total
 
 
-PAIRS, TRUST, RISK = 0.25, 0.1, 0.5  # weights of the losses' parts
+PAIRS, TRUST, RISK = 0.25, 0.1, 0.5  # weights of the terms of the losses
 BOUNDARY, UNSAFE = 2.0, 4.0  # weights of candidates
-TEMPERATURE, LEAST = 0.05, 0.01  # of pairs; quality that two candidates must be apart
+TEMPERATURE, LEAST = 0.05, 0.01  # T of the pairs; least difference in quality of a pair
 
 
 def near_choice(score: Tensor, ids: Tensor) -> Tensor:
-    """(N, K) bool: the eight that the native score likes best."""
+    """(N, K) bool: the TOP candidates by native score."""
     return strict_ranks(Score(score, higher_is_better=True).cost, ids) < TOP
 
 
@@ -213,7 +213,7 @@ def utility(
 
 
 def switch(U: Tensor, ids: Tensor, native: Tensor, margin: float) -> Tensor:
-    """(N,) positions: the best by U, if that exceeds the native winner's by more than m."""
+    """(N,) positions: argmax U where it exceeds U of the native winner by > m, else the latter."""
     j = Score(U, higher_is_better=True).winners(ids)
     gain = U.gather(1, j[:, None]) - U.gather(1, native[:, None])
     return torch.where(gain[:, 0] > margin, j, native)

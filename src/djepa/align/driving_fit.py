@@ -27,7 +27,7 @@ from djepa.threads import one_thread
 
 HERE = LocalEngine(1)
 
-SCALES = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the correction, chosen on calibration scenes
+SCALES = (0.0, 0.25, 0.5, 0.75, 1.0)  # factors of the correction, chosen on calibration scenes
 EPOCHS, ALPHAS, RISKS, MARGINS = (
     (8, 16, 32),
     (0.0, 0.1, 0.25, 0.5, 1.0),
@@ -39,7 +39,7 @@ Loss = Callable[[Tensor, Tensor, Tensor, DrivingOutcomes], Tensor]
 
 @dataclass(frozen=True)
 class Recipe:
-    """AdamW with the published numbers."""
+    """Settings of AdamW, as published."""
 
     rate: float
     decay: float
@@ -118,9 +118,10 @@ def fit_correction(
     relations: bool = True,
     recipe: Recipe = CORRECTION,
 ) -> Corrected:
-    """Fit on some scenes, choose epoch and scale on others; without `relations`, the control.
+    """Fit on the scenes of `fit`, choose epoch and scale on those of `calibration`.
 
-    The most PDMS wins; ties go to the smaller scale, then to the earlier epoch.
+    The most PDMS wins; ties go to the smaller scale, then to the earlier epoch. Without
+    `relations` the network reads each candidate alone, as a control.
     """
     _apart(fit[0], calibration[0])
     evidence, outcomes = fit
@@ -154,11 +155,11 @@ def fit_anchor(
     recipe: Recipe = ANCHOR,
     engine: Engine = HERE,
 ) -> Anchored:
-    """Leave one log out to choose the setting, then fit on all logs; folds in an engine's workers.
+    """Choose the setting by leave-one-log-out cross-validation, then fit on all logs.
 
-    Scenes of a log stay together, each fold has its own normalisation. `folds` puts logs together
-    if there are more. Native unless a setting is better on the logs left out; ties go to the
-    larger margin, the larger λ, the smaller α, then fewer epochs.
+    The engine's workers run the folds; each fold has its own normalisation. If there are more logs
+    than `folds`, a fold holds several. The native choice is kept unless a setting has more PDMS on
+    held-out logs; ties go to the larger margin, the larger λ, the smaller α, then fewer epochs.
     """
     left_out = leave_out(evidence.logs, folds)
     risks = RISKS if risk else RISKS[:1]
@@ -179,7 +180,7 @@ def fit_anchor(
 
 @dataclass(frozen=True, eq=False)
 class _Folds:
-    """What all folds share."""
+    """The data and settings that all folds share."""
 
     evidence: DrivingEvidence
     outcomes: DrivingOutcomes
@@ -190,7 +191,7 @@ class _Folds:
 
 
 def _fold(item: tuple[int, Tensor], of: _Folds) -> dict[Setting, float]:
-    """PDMS of every setting on the scenes left out, fitted on the others by one thread."""
+    """PDMS of every setting on the held-out scenes, after fitting on the others in one thread."""
     fold, rows = item
     mask = torch.ones(len(of.evidence), dtype=torch.bool)
     mask[rows] = False
@@ -208,7 +209,7 @@ def _fold(item: tuple[int, Tensor], of: _Folds) -> dict[Setting, float]:
 
 
 def leave_out(logs: Sequence[str], folds: int | None = None) -> list[Tensor]:
-    """Positions of the scenes of each log in turn; of several logs at a time if `folds` is less."""
+    """Positions of the held-out scenes of each fold: one log, or several with fewer `folds`."""
     names = sorted(set(logs))
     if len(names) < 2:
         raise DjepaError("Leaving one log out needs scenes of at least two logs.")
@@ -226,7 +227,7 @@ def _anchors(
     risk: bool,
     recipe: Recipe,
 ) -> list[Anchored]:
-    """One fit, kept after each of the published numbers of epochs."""
+    """Copies of one network, one after each of the published numbers of epochs."""
     tokens = evidence.tokens(auxiliary=False)
     normal = Normal.of(tokens)
     network = AnchorRelative(tokens.shape[-1], _random("anchor", seed, fold))
@@ -272,7 +273,7 @@ def _train(
 
 
 def _random(*key: str | int) -> torch.Generator:
-    """The generator of a network's first weights."""
+    """The generator of a network's initial weights."""
     return torch.Generator().manual_seed(seed_for(*key) % 2**31)
 
 
@@ -289,7 +290,7 @@ def _utility(evidence: DrivingEvidence, delta: Tensor, logits: Tensor, at: Setti
 
 
 def _sum(pdms: Tensor, chosen: Tensor) -> float:
-    """PDMS of what is chosen, over all scenes."""
+    """Sum of PDMS of the chosen candidates over all scenes."""
     return float(pdms.double().gather(1, chosen[:, None]).sum())
 
 

@@ -1,4 +1,4 @@
-"""The control without a network: a linear map of what the native scorer says of a candidate.
+"""The control without a network: a linear map of the native scorer's outputs for a candidate.
 
 Legend: N scenes, K candidates.
 """
@@ -12,18 +12,18 @@ from djepa.align.driving import DrivingEvidence, DrivingOutcomes, Normal, tied_r
 from djepa.evidence.score import Score
 
 RIDGE = 1e-2
-SCALARS = 8  # of a candidate: six logits, score and rank
+SCALARS = 8  # inputs per candidate: six logits, score and rank
 
 
 @dataclass(frozen=True)
 class Fused:
-    """A fitted map of six logits, score and rank."""
+    """A fitted linear map of six logits, score and rank."""
 
     normal: Normal
     weights: Tensor  # (9,)
 
     def score(self, evidence: DrivingEvidence) -> Tensor:
-        """(N, K)."""
+        """(N, K) predicted qualities, higher is better."""
         return _with_one(self.normal(_scalars(evidence))).double() @ self.weights
 
     def decide(self, evidence: DrivingEvidence) -> Tensor:

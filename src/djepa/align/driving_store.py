@@ -20,11 +20,11 @@ from djepa.models.weights import WIDEST, fill
 
 Readout = Fused | Corrected | Anchored
 MODEL, CONFIG, CARD = "model.safetensors", "config.json", "card.json"
-NETWORK = "network."  # of the names of its tensors
+NETWORK = "network."  # prefix of the names of the network's tensors
 
 
 class ReadoutRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `config.json` says."""
+    """The fields of `config.json`."""
 
     kind: Literal["fused", "corrected", "anchored"]
     relations: bool = True
@@ -72,14 +72,14 @@ def save_readout(readout: Readout, folder: Path, card: dict[str, Any]) -> None:
 
 
 def load_readout(folder: Path) -> Readout:
-    """A readout that can decide. Strict: anything missing or altered is an error."""
+    """Load a fitted readout; anything missing or altered is an error."""
     stored = Folder(folder, READOUT)
     stored.verify()
     record: ReadoutRecord = stored.record(CONFIG)
     tensors, path = stored.tensors(MODEL), stored.path / MODEL
     normal = _normal(path, tensors)
     if record.kind == "fused":
-        shape = (len(normal.mean) + 1,)  # one of a constant
+        shape = (len(normal.mean) + 1,)  # + 1 for the constant
         weights = _taken(path, tensors, "weights", shape, torch.float64)
         if tensors:
             raise _damaged(path, f"it holds '{min(tensors)}' too")
@@ -94,7 +94,7 @@ def load_readout(folder: Path) -> Readout:
 
 
 def _normal(path: Path, tensors: dict[str, Tensor]) -> Normal:
-    """Mean and scale, as many as there are numbers in a token; taken out of the tensors."""
+    """Mean and scale, one per token coordinate; removes both from `tensors`."""
     wide = tensors.get(f"{NETWORK}encoder.embed.0.weight")
     count = SCALARS if wide is None else wide.shape[-1] if wide.ndim == 2 else 0
     if not 0 < count <= WIDEST:
@@ -111,7 +111,7 @@ def _normal(path: Path, tensors: dict[str, Tensor]) -> Normal:
 def _taken(
     path: Path, tensors: dict[str, Tensor], name: str, shape: tuple[int, ...], kind: torch.dtype
 ) -> Tensor:
-    """A tensor of that shape and type, taken out of the others."""
+    """The tensor of that name, checked for shape and dtype; removes it from `tensors`."""
     tensor = tensors.pop(name, torch.empty(0))
     if tensor.shape != shape or tensor.dtype != kind or not tensor.isfinite().all():
         raise _damaged(path, f"'{name}' must be {shape} finite numbers of {kind}")
@@ -119,7 +119,7 @@ def _taken(
 
 
 def _fill(network: torch.nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
-    """Put what is left of the tensors into a network."""
+    """Load the remaining tensors into a network."""
     odd = [name for name in tensors if not name.startswith(NETWORK)]
     odd += [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     if odd:

@@ -1,10 +1,10 @@
-"""A control of plasticity: the same data and parameters, no decision in the objective.
+"""A control of plasticity: dynamics fine-tuning on the same data and parameters.
 
     L_dyn = mean over candidates and blocks of |ẑ - z|²        z: latents of the executed states
 
-If what executed candidates teach about motion alone is as good as what their outcomes teach about
-decisions, alignment has shown nothing. Calibration starts choose the checkpoint by the same error;
-whether a candidate succeeded is never read.
+If fitting the motion of executed candidates improves decisions as much as fitting their outcomes,
+alignment has shown no benefit. Calibration starts choose the checkpoint by the same error; success
+labels are never read.
 
 Legend: N starts, K candidates, B blocks of five controls, D latent.
 """
@@ -35,12 +35,12 @@ from djepa.models.predict import encode_states
 
 
 def realised(model: LeWM, bank: Bank, rows: list[int], device: str | torch.device) -> Tensor:
-    """(N, K, B, D) latents of the states that execution went through, every fifth control."""
+    """(N, K, B, D) latents of the executed states, one after every fifth control."""
     scene, states = bank.scene(), bank.outcomes.states[np.asarray(rows)]
     if not bank.outcomes.observed[np.asarray(rows)].all():
         raise DjepaError("Dynamics fine-tuning needs pools of which every candidate was executed.")
     parts = [encode_states(model, scene, torch.from_numpy(s).to(device)) for s in states]
-    return torch.stack(parts).clone()  # a clone leaves inference mode
+    return torch.stack(parts).clone()  # a clone is no inference-mode tensor
 
 
 def fine_tune(

@@ -1,7 +1,7 @@
-"""The life of an alignment: fit → calibrate → decide.
+"""An alignment: fit → calibrate → decide.
 
-Fitting sees the outcomes of the fitting starts; calibration those of others, and chooses the
-checkpoint and the gate; deciding sees evidence alone.
+`fit` learns base score and operator from outcomes of the fitting starts. `calibrate` chooses the
+checkpoint and the gate on outcomes of other starts. `decide` reads evidence alone.
 
 Legend: N starts, K candidates, F token width.
 """
@@ -43,35 +43,35 @@ from djepa.evidence.tokens import Tokens
 from djepa.seeds import generator, seed_for
 from djepa.threads import one_thread
 
-PAIRS = 2**23  # of candidates, that a batch with dropped attention may hold
-AT_ONCE = 2**14  # candidates of several starts whose corrections are computed in one go
+PAIRS = 2**23  # pairs of candidates in a batch whose attention weights have dropout
+AT_ONCE = 2**14  # candidates, over several starts, that are scored in one call
 Given = Outcomes | npt.ArrayLike | Tensor  # an array: (N, K) successes
 Mixing = Literal["ranks", "log", "log+ranks", "graded", "graded+ranks"]
 
 
 @dataclass(frozen=True)
 class AlignConfig:
-    """Everything that makes an alignment; the defaults are the published dual-model one."""
+    """All settings of an alignment; the defaults are the published dual-model ones."""
 
-    may_lack = ("raw", "cosine")  # newer than the suites that are shipped
+    may_lack = ("raw", "cosine")  # absent from the configurations of shipped suites
 
-    dense: tuple[str, ...] = ("lewm", "tdjepa")  # geometries that give directions
-    ranked: tuple[str, ...] = ("lewm", "tdjepa")  # and ranks
-    base: tuple[str, ...] = ("lewm", "tdjepa")  # mixed into the base score
+    dense: tuple[str, ...] = ("lewm", "tdjepa")  # geometries whose directions enter the tokens
+    ranked: tuple[str, ...] = ("lewm", "tdjepa")  # geometries whose ranks enter the tokens
+    base: tuple[str, ...] = ("lewm", "tdjepa")  # geometries mixed into the base score
     mixture: Mixing = "ranks"  # convex in ranks as published; the others: see align/mixture.py
     density: tuple[str, ...] = ()  # geometries whose pool density may be an input of a log mixture
     extras: tuple[str, ...] = ()  # further label-free coordinates, see evidence/tokens.py
-    raw: tuple[str, ...] = ()  # geometries whose last latents are coordinates as they are
+    raw: tuple[str, ...] = ()  # geometries whose last latents enter the tokens unchanged
     operator: OperatorConfig = field(default_factory=lambda: OperatorConfig(inputs=1))
     loss: RelationalLoss = field(default_factory=RelationalLoss)
     updates: int = 1000
-    epochs: int = 0  # if not 0: so many passes over the fitting starts instead of `updates`
+    epochs: int = 0  # if not 0: passes over the fitting starts, in place of `updates`
     batch: int = 8
     rate: float = 3e-4
     decay: float = 1e-4
-    cosine: bool = False  # the rate falls to 0 along half a cosine
+    cosine: bool = False  # cosine decay of the learning rate to 0
     clip: float = 1.0
-    every: int = 50  # updates, or with `epochs` passes, between two checkpoints
+    every: int = 50  # updates (with `epochs`: passes) between two checkpoints
     seed: int = 3072
     mode: Mode = "base_minus_refined"
     policy: Policy = "permissive"
@@ -91,24 +91,24 @@ class AlignConfig:
 
     @property
     def latents(self) -> tuple[str, ...]:
-        """Geometries of which last latents are needed, beside costs."""
+        """Geometries whose last latents are read, beside their costs."""
         return tuple(dict.fromkeys((*self.dense, *self.density, *self.raw)))
 
     @property
     def geometries(self) -> tuple[str, ...]:
-        """All geometries that are read."""
+        """All geometries whose evidence is read."""
         return tuple(dict.fromkeys((*self.latents, *self.ranked, *self.base)))
 
     def tokens(self) -> Tokens:
-        """What the operator reads of a candidate."""
+        """The coordinates of the operator's tokens."""
         return Tokens(self.dense, self.ranked, self.extras, self.raw)
 
 
 def task_local(names: Sequence[str]) -> AlignConfig:
     """Three ranks, no directions: the published settings of the shape and appearance tasks.
 
-    The fusion is of the first two (visual and proprioceptive), the third is the native joint rank.
-    120 passes, a checkpoint every ten; of equal successes the one whose choices cost least.
+    The base score fuses the first two (visual and proprioceptive); the third is the native joint
+    rank. 120 passes, a checkpoint every ten; ties in successes go to the least mean cost.
     """
     return AlignConfig(
         dense=(),
@@ -125,28 +125,28 @@ def task_local(names: Sequence[str]) -> AlignConfig:
 
 
 class Snapshot(NamedTuple):
-    """A checkpoint on the way."""
+    """A checkpoint of the operator during fitting."""
 
     update: int
-    trust: float  # the trust term of its batch
+    trust: float  # trust term of the batch of this update
     weights: dict[str, Tensor]
 
 
 class Fit(NamedTuple):
-    """What fitting reports."""
+    """The report of a fit."""
 
     starts: int
-    skipped: int  # of one outcome class: they teach nothing
+    skipped: int  # starts whose observed candidates are of one class
     fusion: Fusion | LogMixture
     losses: tuple[float, ...]  # at every checkpoint
 
 
 class Inputs(NamedTuple):
-    """What the operator reads of N starts, candidates by ID."""
+    """The operator's inputs for N starts, candidates sorted by ID."""
 
     tokens: Tensor  # (N, K, F) float32
     base: Tensor  # (N, K) float64 base scores
-    back: Tensor  # (N, K) positions that bring candidates back into the order they came in
+    back: Tensor  # (N, K) positions that restore the original order of the candidates
 
 
 class Decision(NamedTuple):
@@ -156,22 +156,22 @@ class Decision(NamedTuple):
     order: Tensor  # (N, K) candidate IDs, best first
     base: Tensor  # (N, K) float64 base scores
     refined: Tensor  # (N, K) float32 aligned scores
-    final: Tensor  # (N, K) float64: the one that orders
-    opened: Tensor  # (N,) bool: the gate let the aligned choice pass
-    position: Tensor  # (N,) of the chosen candidates
+    final: Tensor  # (N, K) float64: aligned scores where the gate opened, else base scores
+    opened: Tensor  # (N,) bool: the gate opened
+    position: Tensor  # (N,) positions of the chosen candidates
 
 
 def at_once(candidates: int) -> int:
-    """Starts whose corrections are computed in one go; other batches might round differently."""
+    """Starts scored in one call; fixed, because other batch sizes may round differently."""
     return max(1, AT_ONCE // candidates)
 
 
 class Alignment:
-    """One alignment; `fit`, then `calibrate`, then `decide`. Out of order it raises."""
+    """One alignment: call `fit`, then `calibrate`, then `decide`; any other order raises."""
 
     def __init__(self, config: AlignConfig | None = None) -> None:
         self.config = config or AlignConfig()
-        self.weights: dict[str, str] = {}  # of the geometries it was fitted with, by hash
+        self.weights: dict[str, str] = {}  # geometry -> hash of the weights it was fitted with
         self.gate: Gate | None = None
         self.report: Fit | None = None
         self.operator: RelationalOperator | None = None
@@ -183,10 +183,10 @@ class Alignment:
     def fit(self, evidence: Evidence, outcomes: Given) -> "Alignment":
         """Fit base score and operator on outcomes of the fitting starts.
 
-        Here and below, an (N, K) array of successes may stand for outcomes.
+        Here and below, outcomes may also be an (N, K) array of successes.
         """
         outcomes = Outcomes.of(evidence, outcomes)
-        by_id = evidence.ids.argsort(dim=1)  # the order in which candidates come has no effect
+        by_id = evidence.ids.argsort(dim=1)  # so that the order of candidates has no effect
         evidence, outcomes = evidence.columns(by_id), outcomes.columns(by_id)
         c, usable = self.config, outcomes.mixed
         if not usable.any():
@@ -200,7 +200,7 @@ class Alignment:
         base, rows = self._base(evidence, fusion), usable.nonzero().flatten()
         tokens = self._tokens(evidence)
         self.operator = self.fresh(tokens(rows[:1]).shape[-1]).to(base.device)
-        # Batches are small: more threads gain nothing, wait for busy cores and round differently.
+        # Batches are small: more threads save no time, and would change the rounding.
         with one_thread():
             losses = self._descend(self.operator, tokens, rows, base, evidence.ids, outcomes)
         self.report = Fit(len(rows), int((~usable).sum()), fusion, losses)
@@ -209,7 +209,7 @@ class Alignment:
         return self
 
     def calibrate(self, evidence: Evidence, outcomes: Given) -> "Alignment":
-        """Choose the checkpoint and the gate on starts that were not fitted."""
+        """Choose the checkpoint and the gate on starts that fitting did not see."""
         if self._fitted is None or self.report is None:
             raise DjepaError("Fit before you calibrate.")
         outcomes = Outcomes.of(evidence, outcomes)
@@ -219,7 +219,7 @@ class Alignment:
             self._ready().load_state_dict(snapshot.weights)
             gate, successes, cost = self._calibrated(scores(), evidence.ids, outcomes)
             gates.append(gate)
-            # Most successes; then the least cost, or the smallest corrections; then the earliest.
+            # Ties in successes: the least cost or the smallest corrections, then the earliest.
             second = cost if self.config.grid else snapshot.trust
             keys.append((successes, -second, -snapshot.update))
         at = keys.index(max(keys))
@@ -228,8 +228,9 @@ class Alignment:
         return self
 
     def that_saw(self, fitting: Evidence | None, calibration: Evidence | None) -> "Alignment":
-        """Itself, calibrated, without its checkpoints, and with this evidence named as what it was
-        fitted and calibrated on: none while it travels from one process to another.
+        """Drop the checkpoints, set the evidence of fitting and of calibration, and return self.
+
+        Both are None while an alignment is sent from one process to another.
         """
         self._snapshots, self._fitted, self._calibrated_on = [], fitting, calibration
         return self
@@ -237,10 +238,10 @@ class Alignment:
     def guarantee(
         self, evidence: Evidence, outcomes: Given, harm: float, confidence: float = 0.95
     ) -> Guarantee:
-        """Replace the gate by one that turns at most a share `harm` of starts into failures.
+        """Replace the gate by one that harms at most a share `harm` of starts (align/risk.py).
 
-        The starts must be others than those that chose the checkpoint. Without a threshold that
-        can be certified on so many starts, the gate never opens.
+        The starts must differ from those that chose the checkpoint. If no threshold can be
+        certified on this many starts, the gate never opens.
         """
         if self.gate is None or self._fitted is None:
             raise DjepaError("Fit and calibrate before you ask for a guarantee.")
@@ -255,20 +256,23 @@ class Alignment:
         return found
 
     def scores(self, evidence: Evidence) -> tuple[Tensor, Tensor]:
-        """Base (N, K) float64 and aligned (N, K) float32 scores, some starts after the other."""
+        """Base (N, K) float64 and aligned (N, K) float32 scores, computed in batches of starts."""
         return self._scored(
             self._inputs(part) for part in evidence.split(at_once(evidence.candidates))
         )
 
     def _scorer(self, evidence: Evidence) -> Callable[[], tuple[Tensor, Tensor]]:
-        """Scores by the operator as it is when called; tokens in memory are made once."""
+        """A function that scores with the operator's current weights.
+
+        Tokens of evidence in memory are computed once.
+        """
         if evidence.stored:
             return lambda: self.scores(evidence)
         known = [self._inputs(part) for part in evidence.split(at_once(evidence.candidates))]
         return lambda: self._scored(known)
 
     def _tokens(self, evidence: Evidence) -> Callable[[Tensor], Tensor]:
-        """Rows -> tokens (n, K, F); latents on disk are read when a batch needs them."""
+        """A function from (n,) rows to (n, K, F) tokens; it reads latents on disk per batch."""
         assert self.tokens is not None
         make = self.tokens
         if evidence.stored:
@@ -276,7 +280,7 @@ class Alignment:
         return make(evidence).__getitem__
 
     def _mix(self, evidence: Evidence, outcomes: Outcomes) -> Fusion | LogMixture:
-        """The base score that solves, or explains, most fitting starts."""
+        """Fit the base score: a convex mixture of ranks, or a likelihood mixture."""
         c = self.config
         if c.mixture != "ranks":
             good = outcomes.quality if c.mixture.startswith("graded") else outcomes.success
@@ -286,18 +290,18 @@ class Alignment:
         return fit_fusion(ranks, evidence.ids, outcomes.success, observed=outcomes.observed)
 
     def _base(self, evidence: Evidence, fusion: Fusion | LogMixture) -> Tensor:
-        """(N, K) float64."""
+        """(N, K) float64 base scores b."""
         if isinstance(fusion, LogMixture):
             return fusion(evidence)
         return fuse(evidence.ranks(self.config.base), fusion.weights)
 
     @torch.no_grad()
     def _inputs(self, evidence: Evidence) -> Inputs:
-        """What the operator reads of evidence."""
+        """The operator's inputs for this evidence, refused if its weights have other hashes."""
         same_weights(self.weights, evidence.weights)
         if self.tokens is None or self.report is None:
             raise DjepaError("Fit before you score.")
-        by_id = evidence.ids.argsort(dim=1)  # sums then round alike in whatever order they come
+        by_id = evidence.ids.argsort(dim=1)  # so that sums round alike for any order
         known = evidence.columns(by_id)
         base = self._base(known, self.report.fusion)
         return Inputs(self.tokens(known), base, by_id.argsort(dim=1))
@@ -314,7 +318,7 @@ class Alignment:
         return torch.cat(bases), torch.cat(scores)
 
     def decide(self, evidence: Evidence) -> Decision:
-        """Choose; there is no way for an outcome to get in here."""
+        """Choose one candidate per start from evidence alone; outcomes are not an argument."""
         if self.gate is None:
             raise DjepaError("Calibrate before you decide.")
         base, refined = self.scores(evidence)
@@ -325,13 +329,13 @@ class Alignment:
         return Decision(ids[:, 0], ids, base, refined, final, opened, places[:, 0])
 
     def save(self, folder: str | Path, card: Mapping[str, Any] | None = None) -> None:
-        """Write a calibrated alignment, for `djepa.load`; the card says what it was made of."""
+        """Write a calibrated alignment for `djepa.load`; `card` records how it was made."""
         from djepa.align.store import save_alignment
 
         save_alignment(self, locate(folder), dict(card or {}))
 
     def fresh(self, inputs: int) -> RelationalOperator:
-        """An untrained operator that reads tokens of so many numbers."""
+        """An untrained operator for tokens of width `inputs`, seeded by the configuration."""
         random = torch.Generator().manual_seed(self.config.seed)
         return RelationalOperator(replace(self.config.operator, inputs=inputs), random)
 
@@ -349,7 +353,7 @@ class Alignment:
         ids: Tensor,
         outcomes: Outcomes,
     ) -> tuple[float, ...]:
-        """Train the operator on `usable` starts; the losses at the checkpoints."""
+        """Train the operator on `usable` starts; returns the losses at the checkpoints."""
         c, losses = self.config, []
         size = self._size(len(usable), ids.shape[1])
         updates, every = self._length(len(usable), size)
@@ -376,18 +380,18 @@ class Alignment:
         return tuple(losses)
 
     def _size(self, starts: int, candidates: int) -> int:
-        """Starts of a batch: fewer where dropped attention of large pools would fill the memory."""
+        """Starts per batch: fewer if attention with dropout on large pools needs much memory."""
         c = self.config
         room = max(1, PAIRS // candidates**2) if c.operator.dropout else starts
         return min(c.batch, starts, room)
 
     def _length(self, starts: int, size: int) -> tuple[int, int]:
-        """Updates in all, and between two checkpoints."""
+        """Total number of updates, and updates between two checkpoints."""
         c, passes = self.config, -(-starts // size)
         return (c.epochs * passes, c.every * passes) if c.epochs else (c.updates, c.every)
 
     def _batch(self, starts: int, size: int, update: int) -> Tensor:
-        """Positions of a batch: drawn anew, or the next part of this pass's order."""
+        """Positions of one batch: a fresh random draw, or the next part of a shuffled pass."""
         c = self.config
         if not c.epochs:
             rng = generator("align", c.seed, 0, update)
@@ -399,7 +403,10 @@ class Alignment:
     def _calibrated(
         self, scores: tuple[Tensor, Tensor], ids: Tensor, outcomes: Outcomes
     ) -> tuple[Gate, int, float]:
-        """Gate of a checkpoint; successes, or parts of quality, and mean cost of its choices."""
+        """The calibrated gate of a checkpoint, then the successes and the mean cost of its choices.
+
+        Where outcomes are graded, millionths of quality take the place of successes.
+        """
         c, cost, graded = self.config, outcomes.cost, self.config.policy == "graded"
         base, refined = among(outcomes.observed, *scores)
         gate = Gate(mode=c.mode, decimals=c.decimals)
@@ -409,7 +416,7 @@ class Alignment:
             gate = calibrate_on_grid(gate, base, refined, ids, outcomes.success, spent)
         else:
             known, same = (base, refined, ids, good), clusters(outcomes.identities)
-            # Each checkpoint is one more try, but for update 0: it is the base and cannot open.
+            # Bonferroni over the checkpoints but update 0, which is the base and never opens.
             level = CAREFUL / max(1, sum(of.update > 0 for of in self._snapshots))
             gate = calibrate(gate, *known, c.policy, cost, same=same, level=level)
         chosen = gate.choose(base, refined, ids)[:, None]

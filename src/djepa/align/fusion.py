@@ -1,4 +1,4 @@
-"""Weights of the rank fusion, fitted on outcomes of the fitting starts.
+"""Weights of the convex rank fusion (§4.1), fitted on outcomes of the fitting starts.
 
 Legend: N starts, K candidates, M geometries, W weight vectors of a grid.
 """
@@ -13,7 +13,7 @@ from djepa.align.outcomes import millionths
 from djepa.evidence.fusion import Fusion, fuse
 from djepa.evidence.ranks import best
 
-LARGEST = 2000  # points of a grid
+LARGEST = 2000  # points of the default grid, at most
 
 
 def fit_fusion(
@@ -26,12 +26,11 @@ def fit_fusion(
 ) -> Fusion:
     """The point of a simplex grid whose winners succeed most often, or have the most `quality`.
 
-    Quality (N, K) in [0, 1] is counted in whole millionths; sums of integers are exact.
-
-    Two geometries: 101 points. More: steps of 1 / `parts`, by default 20 or as many as leave a
-    grid of at most 2,000 points. Ties go to the larger gap between the best failure and the best
-    success, then to the more concentrated mixture, then to the larger leading weights. Winners are
-    chosen among `observed` candidates.
+    `ranks` are (N, K, M). Quality (N, K) in [0, 1] is counted in whole millionths, so that sums are
+    exact. Two geometries have 101 grid points. More have steps of 1 / `parts`, by default 20 parts,
+    or fewer to keep the grid within 2,000 points. Ties go to the larger mean gap between the best
+    failure and the best success, then to the more concentrated mixture, then to the larger leading
+    weights. Only `observed` candidates can win.
     """
     M = ranks.shape[-1]
     grid = simplex(M, parts or finest(M))
@@ -58,7 +57,7 @@ def finest(M: int) -> int:
 
 
 def simplex(M: int, parts: int) -> Tensor:
-    """(W, M) all ways to share `parts` equal parts among M geometries."""
+    """(W, M) float64: all points of the simplex whose coordinates are multiples of 1 / `parts`."""
     if M == 1:
         return torch.ones(1, 1, dtype=torch.float64)
     bars = torch.tensor(list(combinations(range(parts + M - 1), M - 1)), dtype=torch.float64)
@@ -71,7 +70,10 @@ def simplex(M: int, parts: int) -> Tensor:
 def _judge(
     ranks: Tensor, ids: Tensor, success: Tensor, seen: Tensor, worth: Tensor, grid: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """(W, N): worth of the winner; gap from the best success to the best failure, or NaN."""
+    """(W, N) worth of the winner, and (W, N) score of the best failure minus the best success.
+
+    The gap is NaN where one of both is missing.
+    """
     never = torch.inf
     wins, gaps = [], []
     for weights in grid:
@@ -84,7 +86,7 @@ def _judge(
 
 
 def _choose(wins: Tensor, gaps: Tensor, grid: Tensor) -> int:
-    """Index of the best weights, lexicographically."""
+    """Index of the best grid point: most wins, then the ties of `fit_fusion` in turn."""
     margin = gaps.nanmean(1).nan_to_num(0.0)
     keys = [
         (int(w), round(float(g), 12), round(float(p.square().sum()), 12), _point(p))

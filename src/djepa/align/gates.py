@@ -1,6 +1,8 @@
-"""Gates: the base winner stays unless the aligned one is better by more than a threshold.
+"""Gates: keep the base winner unless the aligned winner is better by more than a threshold.
 
-    i_b = argmin b,  i_s = argmin s;   take i_s iff  advantage > τ   (strictly)
+    i_b = argmin b,  i_s = argmin s;   choose i_s iff advantage > τ, else i_b
+
+    advantage = b[i_b] - s[i_s]   (base_minus_refined)   or   s[i_b] - s[i_s]   (refined_gap)
 
 Legend: N starts, K candidates.
 """
@@ -17,23 +19,23 @@ from djepa.align.outcomes import millionths
 from djepa.errors import DjepaError, unknown_name
 from djepa.evidence.ranks import best
 
-NEVER = float(torch.finfo(torch.float64).max)  # finite, so that JSON can hold it; none exceeds it
+NEVER = float(torch.finfo(torch.float64).max)  # no advantage exceeds it; finite for JSON
 Mode = Literal["base_minus_refined", "refined_gap"]
 Policy = Literal["permissive", "conservative", "careful", "graded"]
 POLICIES: tuple[Policy, ...] = get_args(Policy)
-CAREFUL = 0.05  # level at which calibration starts must show a gain before a careful gate opens
-DIGITS = 15  # of a float64
-CELLS = 2**20  # of a table of thresholds and starts in memory
+CAREFUL = 0.05  # significance level of the gain on calibration starts that opens a careful gate
+DIGITS = 15  # significant decimals of a float64
+CELLS = 2**20  # entries of a (thresholds, starts) table held in memory at once
 GRID = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 1.0)
 
 
 @dataclass(frozen=True)
 class Gate:
-    """A rule, its threshold and its rounding."""
+    """A gating rule: which advantage, its threshold τ, and its rounding."""
 
     threshold: float = NEVER
     mode: Mode = "base_minus_refined"
-    decimals: int | None = None  # half to even, before the strict comparison
+    decimals: int | None = None  # round the advantage, half to even, before comparing
 
     def __post_init__(self) -> None:
         if self.mode not in ("base_minus_refined", "refined_gap"):
@@ -46,7 +48,7 @@ class Gate:
             raise DjepaError(f"A gate rounds to 0 to {DIGITS} decimals, not to {self.decimals}.")
 
     def advantage(self, base: Tensor, refined: Tensor, ids: Tensor) -> Tensor:
-        """(N,) float64: b[i_b] - s[i_s], or s[i_b] - s[i_s]."""
+        """(N, K) scores and IDs -> (N,) float64: b[i_b] - s[i_s], or s[i_b] - s[i_s]."""
         base, refined = base.double(), refined.double()
         i, j = best(base, ids)[:, None], best(refined, ids)[:, None]
         kept = (base if self.mode == "base_minus_refined" else refined).gather(1, i)
@@ -54,16 +56,16 @@ class Gate:
         return gain if self.decimals is None else _rounded(gain, self.decimals)
 
     def opens(self, base: Tensor, refined: Tensor, ids: Tensor) -> Tensor:
-        """(N,) bool."""
+        """(N,) bool: whether the advantage exceeds the threshold."""
         return self.advantage(base, refined, ids) > self.threshold
 
     def choose(self, base: Tensor, refined: Tensor, ids: Tensor) -> Tensor:
-        """(N,) positions of the winners."""
+        """(N,) positions of the chosen candidates: i_s where the gate opens, else i_b."""
         opened = self.opens(base, refined, ids)
         return torch.where(opened, best(refined, ids), best(base, ids))
 
     def final(self, base: Tensor, refined: Tensor, ids: Tensor) -> Tensor:
-        """(N, K) float64: the score that orders the whole pool, aligned or base."""
+        """(N, K) float64 final scores: s where the gate opens, else b."""
         opened = self.opens(base, refined, ids)[:, None]
         return torch.where(opened, refined.double(), base.double())
 
@@ -80,18 +82,18 @@ def calibrate(
     same: Tensor | None = None,
     level: float = CAREFUL,
 ) -> Gate:
-    """The threshold with the most successes on calibration starts; the policy settles ties.
+    """The gate with the most successes on (N, K) calibration starts; the policy breaks ties.
 
-    permissive: more starts that use the aligned choice, then the smaller threshold (published for
-    push); conservative: the smaller mean `cost` of what is chosen, then the larger threshold
-    (published for Reacher); careful: fewer starts that use the aligned choice, and "never" unless
-    an exact one-sided sign test of gains against losses is significant at 5 %. Rows with one number
-    in `same` (N,) are one start, and their changes are added up. That level is nominal: the
-    threshold was chosen on the same starts. Winners are chosen among `observed` candidates.
+    permissive: the gate that opens on more starts, then the smaller threshold (published for push).
+    conservative: the smaller mean `cost` of the choices, then the larger threshold (published for
+    Reacher). careful: the gate that opens on fewer starts; it never opens unless an exact one-sided
+    sign test of gains against losses is significant at 5 %. This level is nominal, because the
+    threshold was chosen on the same starts. graded: `success` is a quality in [0, 1]; the highest
+    mean quality, then fewer opened starts. It never opens unless a one-sided t-test of the changes
+    is significant at `level` and no more choices than before have the worst quality, 0.
 
-    graded: `success` is a quality in [0, 1]. The threshold keeps the most of it and opens for the
-    fewest starts; "never" unless a one-sided t-test of the changes is significant at `level`, and
-    the worst quality, 0, is met no more often than before.
+    Only `observed` candidates can win. Rows that share a number in `same` (N,) belong to one start;
+    the tests add up their changes.
     """
     if policy not in POLICIES:
         raise unknown_name("policy", policy, POLICIES)
@@ -128,7 +130,10 @@ def calibrate_on_grid(
     cost: Tensor,
     observed: Tensor | None = None,
 ) -> Gate:
-    """The task-local choice: eight thresholds; most successes, least cost, the larger threshold."""
+    """Task-local calibration over the eight thresholds of GRID.
+
+    The most successes win, then the least mean cost, then the larger threshold.
+    """
     _some(ids)
     if observed is not None:
         base, refined, success = *among(observed, base, refined), success & observed
@@ -141,7 +146,7 @@ def calibrate_on_grid(
 
 
 def among(observed: Tensor, base: Tensor, refined: Tensor) -> tuple[Tensor, Tensor]:
-    """Both scores as float64, in which only observed candidates can win."""
+    """Both (N, K) scores as float64; unobserved candidates get 1e300, so that they cannot win."""
     hidden = ~observed
     return base.double().masked_fill(hidden, 1e300), refined.double().masked_fill(hidden, 1e300)
 
@@ -152,17 +157,17 @@ def _some(ids: Tensor) -> None:
 
 
 def _opened(gain: Tensor, change: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
-    """(N,) advantages and changes, (T,) thresholds -> (T,) starts with gain > τ, their changes."""
+    """(N,) advantages and changes, (T,) τ -> (T,) counts and sums of changes where gain > τ."""
     rising = gain.sort()
     opened = len(gain) - torch.searchsorted(rising.values, thresholds, right=True)
-    added = change[rising.indices].flip(0).cumsum(0)  # by opening the 1, 2, ... largest gains
+    added = change[rising.indices].flip(0).cumsum(0)  # over the 1, 2, ... largest advantages
     return opened, torch.cat([added.new_zeros(1), added])[opened]
 
 
 def _shown(
     policy: Policy, before: Tensor, after: Tensor, same: Tensor | None, level: float
 ) -> bool:
-    """(N,) successes, or parts of quality: do they show the gain that the policy asks for?"""
+    """(N,) successes or qualities before and after -> whether the policy's test finds a gain."""
     change = after - before
     if same is not None:  # rows of one start count as one
         change = change.new_zeros(len(change)).index_add(0, same.to(change.device), change)
@@ -173,7 +178,7 @@ def _shown(
 
 
 def _more_gains(change: Tensor) -> bool:
-    """(n,) +1 gained, -1 lost: are gains more than chance would bring?"""
+    """(n,) changes -> whether a one-sided sign test of gains against losses is significant."""
     gains, losses = int((change > 0).sum()), int((change < 0).sum())
     if not gains:
         return False
@@ -182,22 +187,22 @@ def _more_gains(change: Tensor) -> bool:
 
 
 def _raised(change: Tensor, level: float) -> bool:
-    """(n,) changes of quality: is their mean above 0 by more than chance would bring?"""
+    """(n,) changes of quality -> whether a one-sided t-test of mean > 0 is significant."""
     if len(change) < 2 or not (change > 0).any():
         return False
-    if (change == change[0]).all():  # a t-test has no answer
+    if (change == change[0]).all():  # a t-test needs some variance
         return True
     known = change.double().cpu().numpy()
     return bool(ttest_1samp(known, 0, alternative="greater").pvalue <= level)
 
 
 def _winners(base: Tensor, refined: Tensor, ids: Tensor) -> Tensor:
-    """(N, 2) positions: of the base winner, of the aligned one."""
+    """(N, 2) positions of the base winner i_b and of the aligned winner i_s."""
     return torch.stack([best(base, ids), best(refined, ids)], dim=1)
 
 
 def _thresholds(gain: Tensor, policy: Policy) -> Tensor:
-    """(T,) every threshold that separates calibration starts, and "never"."""
+    """(T,) one threshold between every two neighbouring advantages, and one beyond either end."""
     values = gain.unique()  # ascending
     low, high = values[:1], values[-1:]
     if policy == "conservative":
@@ -208,12 +213,12 @@ def _thresholds(gain: Tensor, policy: Policy) -> Tensor:
 
 
 def _paid(gain: Tensor, spent: Tensor, thresholds: Tensor) -> Tensor:
-    """(N,) advantages, (N, 2) costs of both winners -> (T,) mean cost of what is chosen.
+    """(N,) advantages, (N, 2) costs of both winners -> (T,) mean cost of the choices.
 
-    Row by row and not by running sums: what changes no cost must change no mean.
+    Not by running sums: thresholds with equal choices must have equal means to the last bit.
     """
     before, after = spent.unbind(1)
-    some = max(1, CELLS // len(gain))  # rows at a time
+    some = max(1, CELLS // len(gain))  # thresholds at a time
     means = [
         torch.where(gain > taus[:, None], after, before).mean(1) for taus in thresholds.split(some)
     ]

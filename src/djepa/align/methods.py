@@ -1,7 +1,7 @@
-"""Every method in one code path: fitted on the same starts, deciding from the same evidence.
+"""All compared methods: fitted on the same starts, deciding from the same evidence.
 
-Controls are among them: the density of a pool made around a hidden solution points at that solution
-(docs/pools.md), so a gain counts only over what density alone finds.
+Controls are among them: the density of a pool made around a hidden solution reveals that solution
+(docs/pools.md), so a gain counts only if it exceeds what density alone achieves.
 
 Legend: N starts, K candidates.
 """
@@ -33,13 +33,13 @@ PLASTIC, TUNED = "tdjepa-plastic", "tdjepa-tuned"  # TD-JEPA with the end of its
 
 
 class Choice(NamedTuple):
-    """What a method makes of N pools."""
+    """The choices of one method in N pools."""
 
-    position: Tensor  # (N,) of the chosen candidates
+    position: Tensor  # (N,) positions of the chosen candidates
     score: Tensor  # (N, K) float64, lower is better
-    base: Tensor | None = None  # (N, K) what an alignment started from
-    opened: Tensor | None = None  # (N,) bool: its gate let another choice pass
-    advantage: Tensor | None = None  # (N,) what the gate compares with its threshold
+    base: Tensor | None = None  # (N, K) base score of an alignment
+    opened: Tensor | None = None  # (N,) bool: its gate opened
+    advantage: Tensor | None = None  # (N,) advantage that its gate compares with the threshold
     threshold: float | None = None
 
 
@@ -49,22 +49,22 @@ Dense = str | tuple[str, ...] | None  # geometries whose pool density is ranked:
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Evidence of some starts, and what execution showed of them."""
+    """Evidence of some starts, and their outcomes."""
 
     evidence: Evidence
     outcomes: Outcomes
 
     def rows(self, chosen: Tensor) -> "Population":
-        """Some of these starts."""
+        """The chosen starts."""
         return Population(self.evidence.rows(chosen), self.outcomes.rows(chosen))
 
     def to(self, device: str | torch.device) -> "Population":
-        """The same on another device."""
+        """A copy on another device."""
         return Population(self.evidence.to(device), self.outcomes.to(device))
 
     @classmethod
     def join(cls, parts: Sequence["Population"]) -> "Population":
-        """All starts of several populations, one after the other."""
+        """Concatenate the starts of several populations."""
         outcomes = [part.outcomes for part in parts]
         costs = [of.cost for of in outcomes if of.cost is not None]
         success, observed = (
@@ -76,23 +76,23 @@ class Population:
 
 
 def lowest(score: Tensor, ids: Tensor) -> Choice:
-    """The candidate with the lowest score, ties to the smaller ID."""
+    """Choose the candidate with the lowest score, ties to the smaller ID."""
     return Choice(best(score, ids), score.double())
 
 
 def native(name: str) -> Chooser:
-    """The lowest native cost of one geometry."""
+    """A chooser of the lowest native cost of one geometry."""
     return lambda e: lowest(e.cost(name), e.ids)
 
 
 def densest(name: str) -> Chooser:
-    """Consensus: the predicted end with the nearest neighbours. Neither goal nor outcome."""
+    """A chooser of the densest predicted end (consensus); it uses neither goal nor outcome."""
     return lambda e: lowest(consensus(e, name), e.ids)
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Calibrated convex rank fusion; every consensus rank of `dense` is one more input."""
+    """Calibrated convex rank fusion; each geometry of `dense` adds its consensus rank."""
 
     names: tuple[str, ...]
     weights: tuple[float, ...]
@@ -102,7 +102,7 @@ class Mixture:
         count = len(self.names) + len(self._densities)
         if self.weights and len(self.weights) != count:
             raise DjepaError(f"{len(self.weights)} weights for {count} ranks of a mixture.")
-        if self.weights:  # none as long as they are not fitted
+        if self.weights:  # empty before fitting
             check_convex(self.weights)
 
     @property
@@ -113,7 +113,7 @@ class Mixture:
     def fit(
         cls, names: tuple[str, ...], fit: Population, dense: Dense = None, graded: bool = False
     ) -> "Mixture":
-        """The weights that solve most fitting starts, or with `graded` have the most quality."""
+        """Fit weights for the most successes on fitting starts; with `graded`, most quality."""
         inputs, of = cls(names, (), dense).inputs(fit.evidence), fit.outcomes
         quality = of.quality if graded else None
         found = fit_fusion(
@@ -128,16 +128,16 @@ class Mixture:
         return torch.cat([e.ranks(self.names), *density], dim=-1)
 
     def __call__(self, e: Evidence) -> Choice:
-        """The lowest mixture."""
+        """Choose the lowest mixture of ranks."""
         return lowest(fuse(self.inputs(e), self.weights), e.ids)
 
 
 def aligned(alignment: Alignment) -> Chooser:
-    """What a calibrated alignment decides."""
+    """A chooser that follows a calibrated alignment."""
 
     def choose(e: Evidence) -> Choice:
         d, gate = alignment.decide(e), alignment.gate
-        assert gate is not None  # or it could not decide
+        assert gate is not None  # `decide` requires a gate
         gain = gate.advantage(d.base, d.refined, e.ids)
         return Choice(d.position, d.final, d.base, d.opened, gain, gate.threshold)
 
@@ -145,7 +145,7 @@ def aligned(alignment: Alignment) -> Chooser:
 
 
 def fit_aligned(config: AlignConfig, fit: Population, calibration: Population) -> Alignment:
-    """A fitted and calibrated alignment; on a CPU by one thread, so alike wherever it is fitted."""
+    """A fitted and calibrated alignment; on a CPU one thread computes it, for equal rounding."""
     with threads_for(fit.evidence.ids.device.type):
         alignment = Alignment(config).fit(fit.evidence, fit.outcomes)
         return alignment.calibrate(calibration.evidence, calibration.outcomes)
@@ -157,7 +157,7 @@ def fit_each(
     calibration: Population,
     engine: Engine = HERE,
 ) -> Iterator[tuple[str, Alignment]]:
-    """Alignments by name, as the workers of an engine finish them: each is fitted alone."""
+    """Fit one alignment per engine worker; yield (name, alignment) as they finish."""
     names, device = list[str](), fit.evidence.ids.device.type
 
     def items() -> Iterator[tuple[int, AlignConfig]]:
@@ -170,12 +170,12 @@ def fit_each(
 
 
 def _fit_item(config: AlignConfig, parts: tuple[Population, Population]) -> Alignment:
-    """Fitted, and light enough to travel."""
+    """A fitted alignment without checkpoints and evidence, to be sent between processes."""
     return fit_aligned(config, *parts).that_saw(None, None)
 
 
 def with_plastic(e: Evidence) -> Evidence:
-    """The evidence in which the adapted TD-JEPA stands for TD-JEPA: latents, costs and ranks."""
+    """The evidence with TD-JEPA's latents, costs and ranks replaced by the adapted TD-JEPA's."""
     costs = e.costs.clone()
     costs[..., e.names.index("tdjepa")] = e.cost(PLASTIC)
     ends = {**e.latents, "tdjepa": e.latents[PLASTIC]}
@@ -190,8 +190,9 @@ def pair_of(alignment: Alignment, e: Evidence) -> Pair:
 
 
 def decide_composed(alignment: Alignment, threshold: float, e: Evidence) -> Decision:
-    """Calibrated composition: `base` is the default g, `refined` the proposals; `opened` where one
-    replaced i_R.
+    """Calibrated composition (align/compose.py) as a decision.
+
+    `base` is the default g, `refined` are the proposals, `opened` marks where one replaced i_R.
     """
     pair = pair_of(alignment, e)
     found, default = compose(pair, threshold), pair.default()
@@ -201,7 +202,7 @@ def decide_composed(alignment: Alignment, threshold: float, e: Evidence) -> Deci
 
 
 def composed(alignment: Alignment, threshold: float) -> Chooser:
-    """Calibrated composition of a relational alignment and the adapted predictor."""
+    """A chooser by calibrated composition of an alignment and the adapted predictor."""
 
     def choose(e: Evidence) -> Choice:
         d = decide_composed(alignment, threshold, e)
@@ -212,11 +213,11 @@ def composed(alignment: Alignment, threshold: float) -> Chooser:
 
 @dataclass(frozen=True, eq=False)
 class Composition:
-    """What a relational alignment is composed with: an adapted predictor and a margin."""
+    """The adapted predictor and threshold that a relational alignment is composed with."""
 
     patch: Patch
     threshold: float  # τ_P
-    hash: str  # of the folder of the patch, to which evidence of the adapted predictor is bound
+    hash: str  # of the patch folder; evidence of the adapted predictor must carry the same
 
     def __post_init__(self) -> None:
         Gate(self.threshold)  # refuses what is not finite
@@ -224,7 +225,7 @@ class Composition:
             raise DjepaError(f"Composition adapts tdjepa; the patch is of {self.patch.geometry}.")
 
     def adapted(self, model: object) -> LeWM:
-        """The adapted predictor, under the name that its evidence has."""
+        """The model with the patch applied, named as its evidence is."""
         if not isinstance(model, LeWM):
             raise DjepaError("Composition adapts a TD-JEPA, and these weights are of another kind.")
         found = apply_patch(model, self.patch)
@@ -233,7 +234,7 @@ class Composition:
 
 
 def fit_composed(alignment: Alignment, calibration: Population) -> float:
-    """τ_P."""
+    """Calibrate τ_P of the composition."""
     return calibrate_composition(pair_of(alignment, calibration.evidence), calibration.outcomes)
 
 

@@ -2,11 +2,11 @@
 
     w = argmin  mean over starts of -log Σ_{y_i = 1} softmax(-b / T)_i  +  λ |w|²,   w ≥ 0
 
-Where outcomes are graded, the sum is over all candidates, each with its quality q_i as weight: the
-expected quality of a choice by softmax(-b / T), which makes a collision worse than a slow drive.
+Where outcomes are graded, the sum is over all candidates, weighted by their quality q_i: the
+expected quality of a choice drawn from softmax(-b / T), so a collision is worse than a slow drive.
 
-softmax(-b / T) is then a probability that was fitted to outcomes, with the temperature T of the
-operator's own objective. Which inputs are used, five folds of the fitting starts decide.
+softmax(-b / T) is thus a probability fitted to outcomes, with the temperature T of the operator's
+objective. Five-fold cross-validation on the fitting starts selects the inputs.
 
 Legend: N starts, K candidates, M inputs.
 """
@@ -37,12 +37,12 @@ def fit_logs(
     density: Sequence[str] = (),
     ranked: bool = False,
 ) -> LogMixture:
-    """The likeliest weights for every set of inputs that is allowed; the best by folds.
+    """Fit one mixture per allowed set of inputs; return the one with the most held-out successes.
 
-    A set is the geometries, with the density or without, with ranks beside logarithms or without;
-    of equals the first. `success` is true or false, or a quality in [0, 1].
+    A set holds the geometries, with or without their density, with or without ranks beside the
+    logarithms; ties go to the first. `success` (N, K) is bool, or a quality in [0, 1].
     """
-    every = mixture_inputs(evidence, names, density, ranked)  # once: density of large pools is slow
+    every = mixture_inputs(evidence, names, density, ranked)  # once: density is slow
     M, D = len(names), len(density)
     found = []
     for also, extra in product((False, True) if ranked else (False,), (0, D) if D else (0,)):
@@ -63,7 +63,7 @@ def _fit(
     density: tuple[str, ...],
     ranked: bool,
 ) -> LogMixture:
-    """The likeliest weights for one set of inputs, and how well they do on folds left out."""
+    """Maximum-likelihood weights for one set of inputs, and their successes on held-out folds."""
     ids = evidence.ids
     fold = clusters(evidence.identities).to(ids.device) % FOLDS
 
@@ -85,9 +85,9 @@ def _fit(
 def likeliest(
     inputs: Tensor, success: Tensor, observed: Tensor, among: Tensor | None = None
 ) -> tuple[float, ...]:
-    """(N, K, M) inputs and outcomes -> M weights, by a descent in float64.
+    """(N, K, M) inputs and outcomes -> M maximum-likelihood weights, by L-BFGS-B in float64.
 
-    `among`: (N,) bool, starts that count; all by default.
+    `among` (N,) bool selects starts; by default all are used. Starts of one class are left out.
     """
     good = success.double() * observed
     worst = good.masked_fill(~observed, torch.inf).amin(1)
@@ -101,7 +101,7 @@ def likeliest(
         total = RIDGE * w.square().sum()
         total.backward()
         value = total.item()
-        for rows in mixed.split(AT_ONCE):  # a sum over parts: 16,384 starts are one of them
+        for rows in mixed.split(AT_ONCE):  # in parts, to bound the memory
             logits = -(inputs[rows] @ w).masked_fill(~observed[rows], torch.inf)
             mass = logits.logsumexp(1) - (logits + good[rows].log()).logsumexp(1)
             part = mass.mean() * (len(rows) / len(mixed))

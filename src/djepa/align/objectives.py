@@ -1,17 +1,17 @@
-"""What the operator is fitted on; all rows at once, no loop over starts.
+"""The training loss of the relational operator, vectorised over starts.
 
     L_R       = L_success + λ_local L_local + λ_trust mean δ_i²                            (Eq. 2)
     L_success = -log Σ_{y_i = 1} softmax(-s / T)_i                                         (Eq. 6)
     L_local   = mean over successes i and failures j of softplus((μ + s_i - s_j) / T),     (Eq. 7)
                 both among the k candidates with the lowest scores (the tail)
 
-Where outcomes are graded, y is a quality in [0, 1] and the success terms are one: the expected
-quality of a choice by softmax(-s / T).
+Where outcomes are graded, y is a quality in [0, 1]. One term then replaces L_success and L_local:
+the expected quality of a choice drawn from softmax(-s / T).
 
     L_graded  = -log Σ_i y_i softmax(-s / T)_i
 
-Only executed candidates count: an unobserved one is never a failure. A start whose observed
-candidates are all of one class teaches nothing but trust.
+Only executed candidates enter: an unobserved one is never a failure. A start whose observed
+candidates all succeed or all fail enters the trust term only.
 
 Legend: N starts, K candidates; s score, b base score, δ = s - b, y = 1 success.
 """
@@ -25,22 +25,22 @@ from torch import Tensor
 from djepa.errors import DjepaError
 from djepa.evidence.ranks import strict_ranks
 
-WORTHLESS = 1e-6  # the least quality that counts, so that a logarithm exists
-LARGE = 512  # candidates from which pairs are formed start by start, to save memory
+WORTHLESS = 1e-6  # lower bound of a quality, so that its logarithm is finite
+LARGE = 512  # larger pools form their pairs start by start, to save memory
 
 
 @dataclass(frozen=True)
 class RelationalLoss:
-    """Weights of Eq. 2; the defaults are the published ones."""
+    """L_R of Eq. 2 with its weights; the defaults are the published ones."""
 
-    may_lack = ("graded",)  # newer than the suites that are shipped
+    may_lack = ("graded",)  # absent from the configurations of shipped suites
 
     temperature: float = 0.05  # T
     margin: float = 0.02  # μ
     local: float = 0.25  # λ_local
     trust: float = 0.1  # λ_trust
     tail: int = 16  # k, size of the low-score subset
-    pooled: bool = False  # task-local variant: all pairs of a batch weigh the same, no fallback
+    pooled: bool = False  # task-local variant: mean over all pairs of a batch, tail pairs only
     graded: bool = False  # y is a quality: L_graded + λ_trust mean δ²
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class RelationalLoss:
     def __call__(
         self, scores: Tensor, delta: Tensor, success: Tensor, observed: Tensor, ids: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """(N, K) each -> L_R, and the trust term alone (mean of δ² over observed)."""
+        """(N, K) each -> L_R and its trust term, the mean of δ² over observed candidates."""
         trust = (delta.square() * observed).sum() / observed.sum().clamp(min=1)
         if self.graded:
             loss = expected_quality(scores, success, observed, self.temperature).mean()
@@ -67,7 +67,7 @@ class RelationalLoss:
     def _local(
         self, scores: Tensor, good: Tensor, bad: Tensor, low: Tensor, usable: Tensor
     ) -> Tensor:
-        """L_local (Eq. 7); pairs of the whole pool where the tail holds one class only."""
+        """L_local (Eq. 7). If a tail holds one class only, the pairs come from the whole pool."""
         pairs = (good & low)[:, :, None] & (bad & low)[:, None]
         if not self.pooled:
             alone = ~pairs.flatten(1).any(1)
@@ -82,7 +82,7 @@ class RelationalLoss:
     def _local_by_rows(
         self, scores: Tensor, good: Tensor, bad: Tensor, low: Tensor, usable: Tensor
     ) -> Tensor:
-        """The same for large pools, start by start: no (N, K, K) table is made."""
+        """L_local for large pools, start by start, so that no (N, K, K) tensor is needed."""
         total, pairs, rows = scores.new_zeros(()), 0, 0
         for s, won, lost, near, counts in zip(scores, good, bad, low, usable, strict=True):
             whole = not self.pooled and not ((won & near).any() and (lost & near).any())
@@ -98,9 +98,9 @@ TASK_LOCAL = RelationalLoss(margin=0.0, trust=0.01, pooled=True)
 
 
 def success_mass(scores: Tensor, good: Tensor, observed: Tensor, temperature: float) -> Tensor:
-    """L_success (Eq. 6) of every row, (N,); the softmax is over observed candidates.
+    """L_success (Eq. 6) of every start, (N,); the softmax is over observed candidates.
 
-    Rows without an observed success give 0.
+    It is 0 for starts without an observed success.
     """
     logits = -scores / temperature
     every = logits.masked_fill(~observed, -torch.inf).logsumexp(1)
@@ -113,13 +113,13 @@ def success_mass(scores: Tensor, good: Tensor, observed: Tensor, temperature: fl
 def expected_quality(
     scores: Tensor, quality: Tensor, observed: Tensor, temperature: float
 ) -> Tensor:
-    """L_graded of every row, (N,); the softmax is over observed candidates."""
+    """L_graded of every start, (N,); the softmax is over observed candidates."""
     logits = (-scores / temperature).masked_fill(~observed, -torch.inf)
     worth = quality.clamp(min=WORTHLESS).log().to(logits.dtype)
     return logits.logsumexp(1) - (logits + worth).logsumexp(1)
 
 
 def tail(scores: Tensor, ids: Tensor, observed: Tensor, k: int) -> Tensor:
-    """(N, K) bool: the k lowest scores among observed candidates, ties to the smaller ID."""
+    """(N, K) bool: the k observed candidates with the lowest scores, ties to the smaller ID."""
     rank = strict_ranks(scores.masked_fill(~observed, torch.inf), ids)
     return (rank < k) & observed

@@ -1,10 +1,10 @@
-"""The relational operator: every candidate sees all others, and may move by at most ε.
+"""The relational operator: each candidate attends to all others; its score moves by at most ε.
 
     h = SetTransformer(Encoder(v))                                   permutation-equivariant
     δ_i = ε tanh(W_up tanh(W_down h_i)),   s_i = b_i + δ_i,   ε = 0.2        (Eq. 1)
 
-W_up starts at zero, so a fresh operator gives back the base score. First weights and dropout are
-drawn from generators that are given; torch's own modules would draw from the global one.
+W_up starts at zero, so an untrained operator returns the base score. Initial weights and dropout
+masks come from an explicit generator; torch's own modules would draw from the global one.
 
 Legend: N starts, K candidates, F token width.
 """
@@ -18,13 +18,13 @@ from torch import Generator, Tensor, nn
 
 from djepa.errors import DjepaError
 
-LARGEST = 2**28  # weights: 1 GiB of them
+LARGEST = 2**28  # weights, 1 GiB in float32
 DEEPEST = 256  # layers
 
 
 @dataclass(frozen=True)
 class OperatorConfig:
-    """Sizes; the defaults are the published ones."""
+    """Sizes of the network; the defaults are the published ones."""
 
     inputs: int  # F
     width: int = 64
@@ -33,9 +33,9 @@ class OperatorConfig:
     hidden: int = 128
     rank: int = 8
     epsilon: float = 0.2
-    dropout: float = 0.0  # of the tokens and of the layers, in training
+    dropout: float = 0.0  # on the tokens and inside the layers, in training only
     relations: bool = True  # False: the same network on each candidate alone, as a control
-    norm_first: bool = False  # normalise the token itself before the first layer
+    norm_first: bool = False  # LayerNorm on the token itself, before the first linear layer
 
     def __post_init__(self) -> None:
         if self.inputs < 1 or not 0 < self.epsilon < math.inf:
@@ -54,7 +54,7 @@ class OperatorConfig:
         self._check_weights()
 
     def _check_weights(self) -> None:
-        """A file may say anything: what no memory holds is refused before it is asked for."""
+        """Refuse a size that exceeds memory before allocating it: sizes come from files."""
         layer = 4 * self.width**2 + 2 * self.width * self.hidden
         ends = (self.inputs + self.rank) * self.width
         if (weights := ends + self.layers * layer) > LARGEST:
@@ -66,7 +66,7 @@ class OperatorConfig:
 
 
 class RelationalOperator(nn.Module):
-    """Tokens and base scores of whole pools -> scores and corrections."""
+    """Maps tokens and base scores of whole pools to corrected scores (Eq. 1)."""
 
     def __init__(self, config: OperatorConfig, random: Generator) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class RelationalOperator(nn.Module):
             norm = nn.LayerNorm(c.inputs if c.norm_first else c.width)
             embed = nn.Linear(c.inputs, c.width)
             first = [norm, embed] if c.norm_first else [embed, norm]
-            # The first place is empty: stored operators name their weights by these places.
+            # The Identity keeps the indices by which stored operators name their weights.
             self.encoder = nn.Sequential(nn.Identity(), *first, nn.GELU())
             self.relations = nn.ModuleList(Layer(c) for _ in range(c.layers))
             self.down = nn.Linear(c.width, c.rank, bias=False)
@@ -89,7 +89,7 @@ class RelationalOperator(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """(N, K, F) tokens, (N, K) base scores -> (N, K) scores s, (N, K) corrections δ.
 
-        With a generator, dropout as in training.
+        Dropout is applied only if a generator is given.
         """
         (N, K, width), c = tokens.shape, self.config
         if c.inputs != width:
@@ -104,7 +104,7 @@ class RelationalOperator(nn.Module):
 
 
 class Layer(nn.Module):
-    """A transformer layer that normalises first; weights are named as those of torch's layer."""
+    """A pre-norm transformer layer with the parameter names of torch's TransformerEncoderLayer."""
 
     def __init__(self, c: OperatorConfig) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class Layer(nn.Module):
 
 
 class Attention(nn.Module):
-    """Every candidate of a pool looks at all of them."""
+    """Multi-head self-attention over the candidates of a pool, without positions."""
 
     def __init__(self, c: OperatorConfig) -> None:
         super().__init__()
@@ -132,7 +132,10 @@ class Attention(nn.Module):
         self.in_proj_bias = nn.Parameter(torch.empty(3 * c.width))
 
     def forward(self, x: Tensor, random: Generator | None) -> Tensor:
-        """(N, K, width) -> the same shape. Candidates first, as torch's own: sums round alike."""
+        """(N, K, width) -> the same shape.
+
+        Candidates are the first axis inside, as in torch's module, so that sums round alike.
+        """
         (N, K, width), heads = x.shape, self.heads
         joint = F.linear(x.transpose(0, 1), self.in_proj_weight, self.in_proj_bias)
         q, k, v = (
@@ -140,7 +143,7 @@ class Attention(nn.Module):
             for part in joint.unflatten(-1, (3, width)).unbind(-2)
         )
         if random is None or not self.dropout:
-            seen = F.scaled_dot_product_attention(q, k, v)  # holds no K² weights at once
+            seen = F.scaled_dot_product_attention(q, k, v)  # never holds all K² weights
         else:
             scale = q.shape[-1] ** -0.25
             weights = ((q * scale) @ (k * scale).transpose(-2, -1)).softmax(-1)
@@ -151,14 +154,14 @@ class Attention(nn.Module):
 
 
 def dropped(x: Tensor, p: float, random: Generator | None) -> Tensor:
-    """Each number is 0 with probability p, the others grow by 1 / (1 - p); as is without random."""
+    """Dropout: zero with probability p, else x / (1 - p). Without `random`, x unchanged."""
     if random is None or not p:
         return x
     return x * torch.empty_like(x).bernoulli_(1 - p, generator=random).div_(1 - p)
 
 
 def draw_weights(module: nn.Module, random: Generator) -> None:
-    """First weights as torch's own modules draw them, in their order, from a given generator."""
+    """Initialise as torch's own modules do and in their order, but from a given generator."""
     for child in module.children():
         draw_weights(child, random)
     if isinstance(module, nn.LayerNorm):
@@ -175,7 +178,7 @@ def draw_weights(module: nn.Module, random: Generator) -> None:
 
 
 def bounded(x: Tensor, limit: float) -> Tensor:
-    """Limit times tanh(x), never beyond it as a real number: float32(0.2) is larger than 0.2."""
+    """Compute limit · tanh(x), clamped: rounding must not exceed the limit (float32(0.2) > 0.2)."""
     edge = torch.tensor(limit, dtype=x.dtype)
     if edge.item() > limit:
         edge = edge.nextafter(torch.zeros_like(edge))

@@ -18,13 +18,13 @@ MILLION = 10**6
 
 
 def millionths(quality: Tensor) -> Tensor:
-    """Quality in [0, 1] as whole numbers, whose sums are exact in any order."""
+    """Quality in [0, 1] -> integers from 0 to 10⁶, whose sums are exact in any order."""
     return (MILLION * quality.double()).round().long()
 
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """What execution showed of the candidates of N starts."""
+    """Execution results of the candidates of N starts."""
 
     identities: tuple[str, ...]  # of the starts, as in the evidence
     success: Tensor  # (N, K) bool
@@ -33,9 +33,9 @@ class Outcomes:
 
     @classmethod
     def from_bank(cls, bank: Bank) -> "Outcomes":
-        """Of every start of a bank."""
+        """The outcomes of every start of a bank."""
         identities, arrays = list[str](), list[list[Tensor]]()
-        for part in bank.parts():  # of which states and controls are let go of
+        for part in bank.parts():  # one part at a time; its states and controls are not kept
             identities += [bytes(row).hex() for row in part.decisions.identities]
             shown = part.outcomes
             kept = (shown.success, shown.observed, shown.cost.astype(float))
@@ -46,10 +46,10 @@ class Outcomes:
     def from_arrays(
         cls, evidence: Evidence, success: Any, observed: Any = None, cost: Any = None
     ) -> "Outcomes":
-        """(N, K) outcomes of the starts of some evidence, copied: true and false, or 1 and 0.
+        """Copy (N, K) outcomes of the starts of `evidence`; `success` is bool, or 0 and 1.
 
-        `observed` says which candidates were executed (all, if it is not given); `cost` is the
-        task's own, finite where observed.
+        `observed` marks executed candidates, by default all; `cost` is the task cost, finite where
+        observed.
         """
         won = _truth("success", success)
         seen = torch.ones_like(won) if observed is None else _truth("observed", observed)
@@ -61,32 +61,32 @@ class Outcomes:
 
     @classmethod
     def of(cls, evidence: Evidence, given: "Outcomes | Any") -> "Outcomes":
-        """Outcomes as they are, or an (N, K) array of successes; checked against the evidence."""
+        """Convert `given` (outcomes, or (N, K) successes), and check it against the evidence."""
         if not isinstance(given, Outcomes):
             return cls.from_arrays(evidence, given)
         given.check(evidence)
         return given
 
     def rows(self, chosen: Tensor) -> "Outcomes":
-        """Of some starts."""
+        """The outcomes of the chosen starts."""
         at = chosen.nonzero().flatten() if chosen.dtype == torch.bool else chosen
         names = tuple(self.identities[i] for i in at.tolist())
         cost = None if self.cost is None else self.cost[at]
         return Outcomes(names, self.success[at], self.observed[at], cost)
 
     def to(self, device: str | torch.device) -> "Outcomes":
-        """The same on another device."""
+        """A copy on another device."""
         cost = None if self.cost is None else self.cost.to(device)
         return Outcomes(self.identities, self.success.to(device), self.observed.to(device), cost)
 
     def columns(self, positions: Tensor) -> "Outcomes":
-        """Of some candidates: (N, K') positions, as for evidence."""
+        """The outcomes of the candidates at (N, K') positions, as for evidence."""
         arrays = (self.success, self.observed, *(() if self.cost is None else (self.cost,)))
         return Outcomes(self.identities, *(x.gather(1, positions) for x in arrays))
 
     @property
     def quality(self) -> Tensor:
-        """(N, K) 1 - cost, where outcomes are graded: costs are then between 0 and 1."""
+        """(N, K) quality 1 - cost of graded outcomes, whose costs lie in [0, 1]."""
         cost = self.cost
         if cost is None or ((cost < -1e-9) | (cost > 1 + 1e-9))[self.observed].any():
             raise DjepaError("Graded outcomes need costs between 0 and 1: cost is 1 - quality.")
@@ -99,7 +99,7 @@ class Outcomes:
         return good.any(1) & bad.any(1)
 
     def check(self, evidence: Evidence) -> None:
-        """Refuse outcomes that are not those of this evidence."""
+        """Raise unless these outcomes belong to the starts and candidates of this evidence."""
         if self.identities != evidence.identities:
             raise DjepaError("Evidence and outcomes are not of the same starts in the same order.")
         for name, values in (("success", self.success), ("observed", self.observed)):
@@ -119,7 +119,7 @@ class Outcomes:
 
 
 def _truth(what: str, array: Any) -> Tensor:
-    """Booleans, or integers of which every one is 0 or 1; nothing is rounded."""
+    """Booleans, or integers that are all 0 or 1, as a bool tensor; nothing is rounded."""
     values = to_tensor(what, array)
     if values.dtype == torch.bool:
         return values

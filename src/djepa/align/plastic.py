@@ -1,4 +1,4 @@
-"""Predictive plasticity: the end of a predictor learns from outcomes, all before it stays.
+"""Predictive plasticity: the last layers of a predictor learn from outcomes, the rest is frozen.
 
     L_P = L_success + λ_B L_boundary + λ_K L_rank + λ_Z L_latent                      (Eq. 8)
 
@@ -9,16 +9,16 @@
     L_latent   = mean of (LN(ẑ) - LN(ẑ'))² over last latents, LN without affine
 
 c are native costs and ẑ last latents of the adapted predictor, c' and ẑ' those of the frozen one.
-The tail is the first k candidates of a fixed reference order, grown until it has both classes.
+The tail is the first k candidates of a fixed reference order, extended until it has both classes.
 A start of one class is left out of every term. Unobserved candidates are neither successes nor
-failures; what preserves (KL outside the tail, latents) needs no outcome and counts them too.
+failures. The terms that need no outcome (KL outside the tail, L_latent) include them.
 
-What is learned is kept as a patch: the replaced tensors and the hash of the weights they belong to.
+The result is stored as a patch: the replaced tensors and the hash of the weights they belong to.
 
     PATCH/
       patch.safetensors  the replaced tensors, float32
       card.json          geometry, hash of the base weights, how the patch was made
-      manifest.json      format version and SHA-256 of the two
+      manifest.json      format version and SHA-256 of both files
 
 Legend: N starts, K candidates, D latent.
 """
@@ -45,7 +45,7 @@ from djepa.models.lewm import LeWM
 
 
 class PatchRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `card.json` says."""
+    """The fields of `card.json`."""
 
     geometry: str
     base: str
@@ -56,30 +56,30 @@ PATCH = Kind("patch", "djepa-patch", 2, reads=(1,), records={"card.json": PatchR
 
 
 class Ends(NamedTuple):
-    """How the futures of N pools end."""
+    """Final predictions for the candidates of N pools."""
 
     last: Tensor  # (N, K, D) last predicted latents
     cost: Tensor  # (N, K) native costs
 
     def rows(self, chosen: Tensor) -> "Ends":
-        """Of some starts."""
+        """The ends of the chosen starts."""
         return Ends(self.last[chosen], self.cost[chosen])
 
 
 class Terms(NamedTuple):
-    """Eq. 8, and what it is the sum of."""
+    """L_P of Eq. 8 and its terms, before weighting."""
 
     total: Tensor
     success: Tensor
     boundary: Tensor
     rank: Tensor
     latent: Tensor
-    skipped: int  # starts of one class
+    skipped: int  # starts of one class, which enter no term
 
 
 @dataclass(frozen=True)
 class PlasticLoss:
-    """Weights of Eq. 8; the defaults are the published ones."""
+    """L_P of Eq. 8 with its weights; the defaults are the published ones."""
 
     temperature: float = 0.05  # T
     margin: float = 0.02  # μ
@@ -90,7 +90,7 @@ class PlasticLoss:
     def __call__(
         self, adapted: Ends, frozen: Ends, success: Tensor, observed: Tensor, tail: Tensor
     ) -> Terms:
-        """Ends of N pools, (N, K) bool outcomes, (N, K) bool tails -> means over usable starts."""
+        """Ends of N pools, (N, K) bool outcomes and tails -> terms, means over usable starts."""
         T, (z, c), (z0, c0) = self.temperature, adapted, frozen
         good, bad = success & observed, ~success & observed
         usable = good.any(1) & bad.any(1)
@@ -98,7 +98,7 @@ class PlasticLoss:
         pairs = _mean(boundary(c, good & tail, bad & tail, self.margin, T), usable)
         sets = (~tail, bad & tail, good & tail)
         kept = torch.stack([rule(c, c0, s, T) for rule, s in zip(_RANK, sets, strict=True)])
-        several = torch.stack([s.sum(1) > 1 for s in sets])  # one candidate alone has no order
+        several = torch.stack([s.sum(1) > 1 for s in sets])  # a single candidate has no order
         order = _mean(kept, several & usable)
         moved = _mean(latent_change(z, z0).mean(1), usable)
         total = mass + self.boundary * pairs + self.rank * order + self.latent * moved
@@ -106,9 +106,9 @@ class PlasticLoss:
 
 
 def grown_tail(reference: Tensor, ids: Tensor, success: Tensor, observed: Tensor, k: int) -> Tensor:
-    """(N, K) bool: the first k observed candidates by (reference score, ID), or more.
+    """(N, K) bool: the first k observed candidates by (reference score, ID).
 
-    Taken one by one until there are a success and a failure, where the start has both.
+    The tail grows beyond k until it has a success and a failure, if the start has both.
     """
     K = ids.shape[1]
     place = strict_ranks(reference.masked_fill(~observed, torch.inf), ids)
@@ -118,14 +118,14 @@ def grown_tail(reference: Tensor, ids: Tensor, success: Tensor, observed: Tensor
 
 
 def boundary(cost: Tensor, good: Tensor, bad: Tensor, margin: float, temperature: float) -> Tensor:
-    """(N,): mean over pairs of softplus((μ + c_i - c_j) / T); 0 where there is none."""
+    """(N,) L_boundary of Eq. 8: mean of softplus((μ + c_i - c_j) / T) over pairs; 0 without any."""
     gap = (margin + cost[:, :, None] - cost[:, None]) / temperature
     return _mean(F.softplus(gap), good[:, :, None] & bad[:, None], (1, 2))
 
 
 def outside(cost: Tensor, before: Tensor, rest: Tensor, temperature: float) -> Tensor:
     """(N,): KL(p' ‖ p) of softmax(-c' / T) and softmax(-c / T), both over `rest` alone."""
-    rest = rest | ~rest.any(1, keepdim=True)  # no rest: any finite number, nobody reads it
+    rest = rest | ~rest.any(1, keepdim=True)  # empty: any finite value, masked later
     new, old = (
         (-c / temperature).masked_fill(~rest, -torch.inf).log_softmax(1).masked_fill(~rest, 0.0)
         for c in (cost, before)
@@ -134,15 +134,15 @@ def outside(cost: Tensor, before: Tensor, rest: Tensor, temperature: float) -> T
 
 
 def inside(cost: Tensor, before: Tensor, members: Tensor, temperature: float) -> Tensor:
-    """(N,): mean smooth-L1 between old and new differences / T over all pairs of `members`."""
-    shift = (cost - before) / temperature  # of two differences, the difference of two shifts
+    """(N,): mean smooth-L1 of ((c_i - c_j) - (c'_i - c'_j)) / T over all pairs of `members`."""
+    shift = (cost - before) / temperature  # (c_i - c'_i) - (c_j - c'_j) is the same difference
     one, other = torch.broadcast_tensors(shift[:, :, None], shift[:, None])
     change = F.smooth_l1_loss(one, other, reduction="none")
     return _mean(change, members[:, :, None] & members[:, None], (1, 2))
 
 
 def latent_change(last: Tensor, before: Tensor) -> Tensor:
-    """(N, K): mean over D of (LN(ẑ) - LN(ẑ'))²."""
+    """(N, K), L_latent of Eq. 8 before its mean: mean over D of (LN(ẑ) - LN(ẑ'))²."""
     new, old = (F.layer_norm(z.float(), z.shape[-1:]) for z in (last, before))
     return (new - old).square().mean(-1)
 
@@ -151,14 +151,14 @@ _RANK = (outside, inside, inside)  # non-tail; failures and successes of the tai
 
 
 def _mean(values: Tensor, counted: Tensor, dim: tuple[int, ...] | None = None) -> Tensor:
-    """Mean of what is counted; 0 of nothing."""
+    """Mean over the entries where `counted` is True; 0 if there are none."""
     kept = values.masked_fill(~counted, 0.0)
     dim = tuple(range(values.ndim)) if dim is None else dim
     return kept.sum(dim) / counted.sum(dim).clamp(min=1)
 
 
 def plastic_names(model: nn.Module) -> tuple[str, ...]:
-    """Parameters of the last predictor block and of the prediction projection."""
+    """Names of the parameters that adapt: last predictor block and prediction projection."""
     if not isinstance(model, LeWM):
         name = getattr(model, "name", type(model).__name__)
         raise DjepaError(f"Plasticity adapts LeWM and TD-JEPA; '{name}' is neither.")
@@ -167,9 +167,9 @@ def plastic_names(model: nn.Module) -> tuple[str, ...]:
 
 
 def open_end(model: LeWM) -> dict[str, nn.Parameter]:
-    """Let gradients reach these parameters alone.
+    """Enable gradients for the parameters of `plastic_names` alone, and return them by name.
 
-    All is in eval mode, so statistics stay fixed and before the first update nothing has changed.
+    The model is put into eval mode, so that its normalisation statistics stay fixed.
     """
     end = {name: model.get_parameter(name) for name in plastic_names(model)}
     model.eval().requires_grad_(False)
@@ -180,20 +180,20 @@ def open_end(model: LeWM) -> dict[str, nn.Parameter]:
 
 @dataclass(frozen=True, eq=False)
 class Patch:
-    """What replaces the end of one predictor."""
+    """Tensors that replace the last layers of one predictor."""
 
     geometry: str
     base: str  # `base_hash` of the weights it belongs to
     tensors: dict[str, Tensor]
     card: dict[str, Any]  # how it was made
-    path: Path | None = None  # where it was read, for messages
+    path: Path | None = None  # folder it was read from, for error messages
 
     def __str__(self) -> str:
         return f"The patch at {self.path}" if self.path else "The patch"
 
 
 def base_hash(model: nn.Module) -> str:
-    """SHA-256 of names, types, shapes and numbers of all weights and statistics."""
+    """SHA-256 of the names, dtypes, shapes and values of all parameters and buffers."""
     digest = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -202,7 +202,7 @@ def base_hash(model: nn.Module) -> str:
 
 
 def apply_patch(model: LeWM, patch: Patch) -> LeWM:
-    """An adapted copy, in eval mode and without gradients; the model given stays as it is."""
+    """A copy of the model with the patch applied, in eval mode and without gradients."""
     names, own = plastic_names(model), base_hash(model)
     if (model.name, own) != (patch.geometry, patch.base):
         raise DjepaError(
@@ -226,7 +226,7 @@ def apply_patch(model: LeWM, patch: Patch) -> LeWM:
 
 
 def save_patch(patch: Patch, folder: Path) -> None:
-    """Write the folder, the manifest last. A finished patch is not overwritten."""
+    """Write the patch folder, the manifest last; a finished patch is not overwritten."""
     tensors = {name: t.detach().cpu().contiguous() for name, t in patch.tensors.items()}
     card = {"geometry": patch.geometry, "base": patch.base, "card": patch.card}
     files = {
@@ -237,7 +237,7 @@ def save_patch(patch: Patch, folder: Path) -> None:
 
 
 def load_patch(folder: Path) -> Patch:
-    """Read a patch; strict."""
+    """Read a patch; any missing or altered file raises an error."""
     stored = Folder(folder, PATCH)
     record: PatchRecord = stored.record("card.json")
     tensors = stored.tensors("patch.safetensors")

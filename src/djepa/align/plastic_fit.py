@@ -1,12 +1,12 @@
-"""Fitting predictive plasticity: futures are rolled out anew, with gradients, at every update.
+"""Fitting predictive plasticity (Eq. 8): every update rolls futures out with gradients.
 
-Predictions are fed back, so from the second block on the inputs of the frozen layers change with
-the adapted ones: gradients run through all blocks of five controls. What never changes is computed
-once: latents of contexts and goals, the frozen model's futures, the tails.
+Predictions are fed back, so from the second block on the inputs of the frozen layers depend on the
+adapted ones: gradients run through all blocks of five controls. Constants are computed once:
+latents of contexts and goals, the frozen model's futures, and the tails.
 
-Fitting starts give the gradients; calibration starts choose, among checkpoints that include the
-unchanged model, the most successes of the native choice, then the smaller change of latents, then
-the earlier one; and among learning rates the most successes, then the smaller rate.
+Fitting starts give the gradients. Calibration starts choose the checkpoint, the unchanged model
+among them: the most successes of the native choice, then the smaller change of latents, then the
+earlier update. Among learning rates, the most successes win, then the smaller rate.
 
 Legend: N starts, K candidates, B blocks of five controls, A action width, D latent.
 """
@@ -42,7 +42,7 @@ from djepa.seeds import generator
 
 @dataclass(frozen=True)
 class PlasticConfig:
-    """How a patch is fitted; the defaults are published, but for the batch."""
+    """How a patch is fitted; the defaults are the published ones, except for `batch`."""
 
     loss: PlasticLoss = field(default_factory=PlasticLoss)
     tail: int = 16  # k
@@ -63,7 +63,7 @@ class PlasticConfig:
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Starts and their pools as one geometry sees them; contexts and goals are encoded once."""
+    """N starts and their pools for one geometry, with contexts and goals already encoded."""
 
     identities: tuple[str, ...]
     ids: Tensor  # (N, K) int64
@@ -83,7 +83,7 @@ class Encoded:
         rows: Sequence[int] | None = None,
         device: str | torch.device = "cpu",
     ) -> "Encoded":
-        """Some starts of a bank, or all. Opens no outcome. The model must be on the device."""
+        """Encode some starts of a bank, or all; reads no outcome. The model must be on `device`."""
         d, scene = bank.decisions, bank.scene()
         at = np.arange(len(d.start_ids)) if rows is None else np.asarray(rows, dtype=np.int64)
 
@@ -91,7 +91,7 @@ class Encoded:
             return torch.from_numpy(np.ascontiguousarray(array[at], dtype=kind)).to(device)
 
         def latents(states: np.ndarray[Any, Any]) -> Tensor:
-            # A clone may be saved for gradients; what inference mode made may not.
+            # A clone can be saved for the backward pass; an inference-mode tensor cannot.
             return encode_states(model, scene, tensor(states, np.float64)).clone()
 
         return cls(
@@ -104,14 +104,14 @@ class Encoded:
         )
 
     def rows(self, chosen: Tensor) -> "Encoded":
-        """Some of these starts."""
+        """The chosen starts."""
         names = tuple(self.identities[i] for i in chosen.tolist())
         tensors = (self.ids, self.context, self.history, self.actions, self.goal)
         return Encoded(names, *(x[chosen] for x in tensors))
 
 
 class Lesson(NamedTuple):
-    """Starts with outcomes, and how the frozen model sees them."""
+    """Starts with outcomes, the frozen model's predictions for them, and their tails."""
 
     starts: Encoded
     success: Tensor  # (N, K) bool
@@ -120,7 +120,7 @@ class Lesson(NamedTuple):
     tail: Tensor  # (N, K) bool
 
     def rows(self, chosen: Tensor) -> "Lesson":
-        """Some of these starts."""
+        """The chosen starts."""
         starts, frozen = self.starts.rows(chosen), self.frozen.rows(chosen)
         return Lesson(
             starts, self.success[chosen], self.observed[chosen], frozen, self.tail[chosen]
@@ -128,14 +128,14 @@ class Lesson(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """The model after some updates, judged on calibration starts."""
+    """The model after `update` updates, evaluated on calibration starts."""
 
     rate: float
     update: int
-    loss: float | None  # of the batch that led here
-    successes: int  # of the native choice
+    loss: float | None  # of the batch of this update; None before the first
+    successes: int  # starts that the native choice solves
     change: float  # mean latent change
-    error: float | None = None  # of dynamics fine-tuning: mean squared error of realised latents
+    error: float | None = None  # dynamics fine-tuning only: mean squared error to realised latents
 
 
 Trial = tuple[Checkpoint, dict[str, Tensor]]
@@ -145,20 +145,20 @@ Judge = Callable[[int, float | None], Checkpoint]
 
 
 def futures_of(model: LeWM, starts: Encoded) -> Tensor:
-    """(N, K, B, D) with gradients: `rollout` itself, taken out of inference mode."""
+    """(N, K, B, D) futures with gradients: `rollout` without its inference-mode wrapper."""
     rollout = inspect.unwrap(type(model).rollout)
     return rollout(model, starts.context, starts.history, starts.actions)
 
 
 def roll(model: LeWM, starts: Encoded) -> Ends:
-    """The ends of all futures, with gradients."""
+    """Last latents and native costs of all futures, with gradients."""
     futures = futures_of(model, starts)
     return Ends(futures[:, :, -1], model.native_cost(futures, starts.goal))
 
 
 @torch.no_grad()
 def survey(model: LeWM, starts: Encoded, batch: int) -> Ends:
-    """The same without gradients, `batch` starts at a time."""
+    """As `roll`, without gradients, `batch` starts at a time."""
     parts = [roll(model, starts.rows(at)) for at in torch.arange(len(starts)).split(batch)]
     return Ends(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
@@ -171,9 +171,9 @@ def fit_patch(
     reference: Tensor | None = None,
     report: Report = lambda checkpoint: None,
 ) -> Patch:
-    """Adapt copies of the model; the patch of the best checkpoint.
+    """Adapt one copy of the model per learning rate; return the patch of the best checkpoint.
 
-    `reference` (N, K) scores of the fitting pools order the tails; by default the frozen costs.
+    `reference` (N, K) scores of the fitting pools define the tails; by default the frozen costs.
     """
     c, (starts, outcomes) = config or PlasticConfig(), fitting
     for pools, known in (fitting, calibration):
@@ -218,9 +218,9 @@ def fit_patch(
 def descend(
     student: LeWM, starts: int, rate: float, c: PlasticConfig, loss_of: LossOf, judge: Judge
 ) -> Iterator[Trial]:
-    """Checkpoints along one descent of the open end; the first is the unchanged model.
+    """Train the adapting parameters; yield checkpoints, the unchanged model first.
 
-    `loss_of` takes the rows of a batch, `judge` an update and the loss that led to it.
+    `loss_of` maps the rows of a batch to its loss; `judge` evaluates an update, given its loss.
     """
     end = open_end(student)
     yield judge(0, None), _copy(end)
@@ -240,7 +240,7 @@ def descend(
 def _lessons(
     student: LeWM, lesson: Lesson, exam: Lesson, rate: float, c: PlasticConfig
 ) -> tuple[LossOf, Judge]:
-    """What Eq. 8 asks of the student, and how calibration starts judge it."""
+    """The loss of Eq. 8 as a function of the batch, and the evaluation on calibration starts."""
 
     def loss_of(rows: Tensor) -> Tensor:
         starts, success, observed, frozen, tail = lesson.rows(rows)
@@ -254,7 +254,7 @@ def _lessons(
 
 
 def _judge(exam: Lesson, ends: Ends, rate: float, update: int, loss: float | None) -> Checkpoint:
-    """Successes of the native choice among observed candidates, and how far latents moved."""
+    """A checkpoint: successes of the native choice among observed candidates, latent change."""
     cost = ends.cost.double().masked_fill(~exam.observed, torch.inf)
     hits = exam.success.gather(1, best(cost, exam.starts.ids)[:, None]).sum()
     change = latent_change(ends.last, exam.frozen.last).mean()
@@ -267,7 +267,7 @@ def _merit(trial: Trial) -> tuple[int, float, int]:
 
 
 def _batch(starts: int, update: int, c: PlasticConfig) -> Tensor:
-    """The same starts at the same update, whatever the rate."""
+    """Random starts of one batch; they depend on seed and update, not on the learning rate."""
     rng = generator("plastic", c.seed, update)
     return torch.from_numpy(rng.choice(starts, min(c.batch, starts), replace=False))
 
@@ -288,7 +288,7 @@ def _lesson(
 
 
 def pools_of(starts: Encoded) -> Evidence:
-    """For its checks of identities, IDs and outcomes; costs are not known yet."""
+    """Evidence with zero costs, used only to check identities, IDs and outcomes."""
     costs = torch.zeros_like(starts.ids, dtype=torch.float32)
     return Evidence.from_arrays(
         start_ids=starts.identities, candidate_ids=starts.ids, costs={"native": costs}

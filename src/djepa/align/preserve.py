@@ -1,7 +1,7 @@
 """Controls that keep a native choice or replace it by one fixed correction (App. G).
 
-    fixed correction   always the variant that solves most fitting starts
-    a gate             that variant iff a scalar of the native chunk is beyond a threshold τ:
+    fixed correction   always the variant with the most successes on fitting starts
+    a gate             that variant iff a scalar of the native chunk passes a threshold τ:
                        timing    q < τ         distance    d > τ         doubt    u > τ
     preservation       the aligned winner iff it is better than the native one by more than τ
 
@@ -19,7 +19,7 @@ from djepa.errors import DjepaError
 
 
 class Fixed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One variant, by its ID."""
+    """Always choose the variant with this ID."""
 
     candidate: int
 
@@ -29,7 +29,7 @@ class Fixed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Threshold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Replace where sign · scalar > τ."""
+    """Replace the native choice where sign · scalar > τ."""
 
     sign: int  # 1 or -1
     tau: float
@@ -53,9 +53,9 @@ def fit_fixed(ids: Tensor, outcomes: Outcomes, native: int = 0) -> Fixed:
 
 
 def fit_threshold(scalar: Tensor, before: Tensor, after: Tensor, sign: int = 1) -> Threshold:
-    """(N,) scalars and the successes of keeping and of replacing -> the best τ.
+    """(N,) scalars, successes `before` (keeping) and `after` (replacing) -> the best threshold.
 
-    Every τ that separates starts is tried, and "never".
+    The candidates for τ are one between every two distinct scalars, and "never".
     """
     if not len(scalar):
         raise DjepaError("There is no start to calibrate a threshold on.")

@@ -1,4 +1,4 @@
-"""Named configurations of an alignment, and the one that follows from evidence."""
+"""Named configurations of an alignment, and rules that derive one from evidence."""
 
 from dataclasses import replace
 
@@ -19,16 +19,16 @@ def single(name: str) -> AlignConfig:
 def mixed(
     names: tuple[str, ...], density: tuple[str, ...], by: Mixing = "log+ranks"
 ) -> AlignConfig:
-    """Costs of these geometries mixed by likelihood, density too if folds want it; no operator."""
+    """A likelihood mixture of costs, with density if cross-validation selects it; no operator."""
     return AlignConfig(dense=(), ranked=names, base=names, mixture=by, density=density, updates=0)
 
 
 def careful(
     names: tuple[str, ...], density: tuple[str, ...], by: Mixing = "log+ranks"
 ) -> AlignConfig:
-    """An operator over that mixture, whose gate opens only if calibration starts show a gain.
+    """An operator on top of `mixed`, whose gate opens only for a significant calibration gain.
 
-    Where outcomes are graded, in quality, and without meeting the worst more often.
+    With graded outcomes the gain is in quality, and the worst one must not become more frequent.
     """
     return replace(
         mixed(names, density, by),
@@ -44,10 +44,10 @@ def careful(
 def described(
     names: tuple[str, ...], density: tuple[str, ...], raw: tuple[str, ...], updates: int = 2000
 ) -> AlignConfig:
-    """The same for graded outcomes and thousands of fitting starts, on richer tokens.
+    """As `careful`, for graded outcomes and thousands of fitting starts, with richer tokens.
 
-    The operator reads numbers that describe a candidate and maximises the expected quality. It has
-    no attention: what relates candidates are ranks and log ratios within the pool.
+    Tokens include the latents of `raw`; the loss is the expected quality. The operator has no
+    attention: candidates are related only by ranks and log ratios within the pool.
     """
     return replace(
         careful(names, density, "graded+ranks"),
@@ -59,14 +59,14 @@ def described(
         batch=64,
         decay=5e-2,
         updates=updates,
-        every=updates,  # each checkpoint is one more try of the gate
+        every=updates,  # one checkpoint only: each is one more test of the gate
     )
 
 
 def best_for(evidence: Evidence) -> AlignConfig:
-    """Our method for this evidence: `careful` over all its costs, and the density where it may be.
+    """Our method for this evidence: `careful` over all its costs, with density where available.
 
-    Costs below 0 have no logarithm: then ranks are mixed, and the density is left out.
+    Negative costs have no logarithm: then ranks are mixed, without density.
     """
     names, density = evidence.names, tuple(evidence.latents)
     config = careful(names, density)
@@ -76,10 +76,10 @@ def best_for(evidence: Evidence) -> AlignConfig:
 
 
 def published_for(evidence: Evidence) -> AlignConfig:
-    """The paper's relational operator: directions where known, ranks and their fusion of all.
+    """The paper's relational operator: available directions, and ranks of all geometries.
 
-    With one geometry its rank is the base score, with two it is the paper's dual-model alignment;
-    more are fused alike.
+    With one geometry the base score is its rank. With two this is the paper's dual-model alignment.
+    With more, the base score is the fusion of all ranks.
     """
     dense = evidence.directed
     if not dense:

@@ -1,6 +1,6 @@
-"""One name for each method: what rows store, what tables and pages show, and one sentence.
+"""The registry of methods: name in stored rows, label in tables and pages, one-line description.
 
-`name` stands in stored rows and never changes; `label` is what a reader sees. The order of METHODS
+`name` is stored in rows and never changes; `label` is what a reader sees. The order of METHODS
 is the order of every table.
 """
 
@@ -16,8 +16,8 @@ GEOMETRIES = {"lewm": "LeWM", "tdjepa": "TD-JEPA", "jepawm": "JEPA-WM", "dinowm"
 class Method:
     """One way to choose a candidate."""
 
-    name: str  # as rows store it
-    label: str  # as tables and pages show it
+    name: str  # in stored rows
+    label: str  # in tables and pages
     sentence: str
     origin: Origin
     preset: str = ""  # configuration that fits it, see align/presets.py; empty if not an alignment
@@ -29,12 +29,12 @@ def slug(name: str) -> str:
 
 
 def label(name: str) -> str:
-    """What tables show; a method of your own is shown by its name."""
+    """The label of a method in tables; unregistered methods are shown by their name."""
     return METHODS[name].label if name in METHODS else name
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """In the order of tables; methods of your own stand last, in the order given."""
+    """Names sorted in the order of tables; unregistered methods come last, in the given order."""
     places = {name: place for place, name in enumerate(METHODS)}
     return sorted(dict.fromkeys(names), key=lambda name: places.get(name, len(places)))
 

@@ -1,9 +1,9 @@
-"""A gate with a promise: harm at most x %, with a confidence.
+"""Risk control: a gate whose harm is below a limit with a given confidence.
 
-Harm is a start that the base choice solves and the gated choice does not. Learn then Test
-(Angelopoulos et al., 2021): thresholds of a fixed grid are tested from the most careful downwards,
-each against "harm exceeds the limit" by the exact binomial tail; the walk ends at the first that
-cannot be rejected, so many tests need no correction.
+A start is harmed if the base choice solves it and the gated choice does not. Learn then Test
+(Angelopoulos et al., 2021) with fixed-sequence testing: the thresholds of a fixed grid are tested
+in descending order. Each tests the null hypothesis "harm exceeds the limit" by the exact binomial
+tail. The sequence stops at the first that is not rejected, so no multiplicity correction is needed.
 
 Legend: N starts, K candidates.
 """
@@ -24,7 +24,7 @@ GRID = tuple(np.linspace(0.4, -0.4, 161).round(4).tolist())  # fixed before any 
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What was asked and what could be certified."""
+    """The requested limit and confidence, and the gate that could be certified."""
 
     gate: Gate
     valid: bool  # False: no threshold but "never" can be certified at this sample size
@@ -63,10 +63,11 @@ def risk_controlled(
     confidence: float = 0.95,
     same: Tensor | None = None,
 ) -> Guarantee:
-    """The most permissive threshold that keeps the promise, on (N, K) calibration starts.
+    """The most permissive certified threshold, from (N, K) calibration starts.
 
-    They must not have chosen the checkpoint or anything else about the operator. Rows with one
-    number in `same` (N,) are one start, harmed if any of its rows is: the bound counts starts.
+    These starts must not have chosen the checkpoint or anything else about the operator. Rows that
+    share a number in `same` (N,) are one start, harmed if any of its rows is; the bound is on
+    starts.
     """
     check_shares(limit, confidence)
     same = torch.arange(len(ids)) if same is None else same
@@ -86,11 +87,11 @@ def risk_controlled(
 
 
 def check_shares(limit: float, confidence: float) -> None:
-    """Refuse what no promise can be."""
+    """Raise unless limit and confidence are valid shares."""
     if not (0 < limit < 1 and 0 < confidence < 1):
         raise DjepaError("limit and confidence are shares between 0 and 1.")
 
 
 def starts_needed(limit: float, confidence: float) -> int:
-    """Calibration starts without a single harm from which a threshold can be certified."""
+    """The fewest calibration starts, none of them harmed, that certify a threshold."""
     return int(np.ceil(np.log(1 - confidence) / np.log(1 - limit)))

@@ -1,16 +1,16 @@
-"""Do new starts look like those on which a gate was calibrated? A check without outcomes.
+"""Distribution shift between calibration starts and new starts, tested without outcomes.
 
-A calibrated gate, and a guarantee even more so, hold for starts drawn as the calibration starts
-were: exchangeable with them. That cannot be proved, but often refuted: numbers that need no outcome
-are compared start by start, each by a two-sample Kolmogorov-Smirnov test, and the smallest p-value
-is multiplied by how many there are (Bonferroni).
+A calibrated gate, and a guarantee even more so, is valid for starts exchangeable with the
+calibration starts. Exchangeability cannot be proved, but it can be refuted: each of the features
+below is compared by a two-sample Kolmogorov-Smirnov test over starts, and the smallest p-value is
+multiplied by the number of tests (Bonferroni).
 
     lowest cost, and median minus lowest cost, of every model
     agreement of every two models: the correlation of their ranks in the pool
     the advantage that the gate compares with its threshold
 
-A small p says that the guarantee is void. A large one says only that nothing was noticed. Where a
-difference is noticed, `admit` keeps the gate shut, so that the base choice is made.
+A small p means that the guarantee does not apply. A large p means only that no shift was detected.
+If a shift is detected, `admit` closes the gate, so that the base choice is made.
 
 Legend: N starts, K candidates.
 """
@@ -33,23 +33,23 @@ from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence, start_of
 
 LEVEL = 0.01  # one false alarm in a hundred checks
-LEAST = 8  # starts; on fewer nothing can be noticed at this level
-Some = Evidence | Iterable[Evidence]  # whole, or part by part
+LEAST = 8  # starts; fewer cannot reach this level
+Some = Evidence | Iterable[Evidence]  # at once, or in parts
 Features = dict[str, npt.NDArray[Any]]  # name -> (N,)
 
 
 @dataclass(frozen=True)
 class Shift:
-    """What the comparison found."""
+    """The result of the comparison."""
 
-    p: float  # that starts drawn alike differ as much, over all features
-    feature: str  # that differs most
-    features: dict[str, float]  # p of each, not corrected
-    starts: tuple[int, int]  # calibration, new
+    p: float  # smallest p-value over all features, Bonferroni-corrected
+    feature: str  # the one with the smallest p-value
+    features: dict[str, float]  # uncorrected p-value of each
+    starts: tuple[int, int]  # numbers of calibration and of new starts
 
     @property
     def noticed(self) -> bool:
-        """Whether to warn."""
+        """Whether a shift is detected at LEVEL."""
         return self.p < LEVEL
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Shift:
 def compare_evidence(alignment: Alignment, calibration: Some, new: Some) -> Shift:
     """Compare new evidence with that of calibration starts; no outcome is read.
 
-    Evidence that memory does not hold may come in parts, one after the other.
+    Evidence that does not fit into memory may be given in parts.
     """
     (olds, before), (news, after) = (_features(alignment, e) for e in (calibration, new))
     starts = _starts(olds), _starts(news)
@@ -80,17 +80,17 @@ def compare_evidence(alignment: Alignment, calibration: Some, new: Some) -> Shif
 
 
 def admit(alignment: Alignment, calibration: Some, window: Some) -> tuple[Alignment, Shift]:
-    """The alignment for starts like those of the window, and what the comparison found.
+    """The alignment to use on starts like those of `window`, and the comparison.
 
-    Its gate stays shut if the evidence of the window differs from that of the calibration: a gate
-    that was calibrated elsewhere admits no change. No outcome is read.
+    If a shift from the calibration evidence is detected, the gate of the returned alignment never
+    opens. No outcome is read.
     """
     found = compare_evidence(alignment, calibration, window)
     return (shut(alignment) if found.noticed else alignment), found
 
 
 def shut(alignment: Alignment) -> Alignment:
-    """The same alignment with a gate that never opens: it makes the base choice."""
+    """A copy of the alignment whose gate never opens, so that it makes the base choice."""
     kept = copy.copy(alignment)
     assert alignment.gate is not None
     kept.gate = replace(alignment.gate, threshold=NEVER)
@@ -102,10 +102,10 @@ def _starts(features: Features) -> int:
 
 
 def _features(alignment: Alignment, given: Some) -> tuple[Features, set[int]]:
-    """One number of every start for each feature, and K.
+    """Feature name -> (N,) values, one per start, and the set of pool sizes K.
 
-    Of several rows of a start one is drawn, by a hash of its name. Their mean would not do: means
-    of six rows and of three are distributed otherwise, even where the rows are not.
+    Of several rows of a start one is drawn, by a hash of its name. Not their mean: means of six
+    rows and of three have different distributions even where the rows have the same.
     """
     rows, sizes, identities = list[dict[str, Tensor]](), set[int](), list[str]()
     for part in (given,) if isinstance(given, Evidence) else given:
@@ -119,7 +119,7 @@ def _features(alignment: Alignment, given: Some) -> tuple[Features, set[int]]:
 
 
 def _one_each(identities: list[str]) -> list[int]:
-    """Positions, one for every start."""
+    """Positions of one row per start."""
     rows: dict[str, tuple[bytes, int]] = {}
     for row, name in enumerate(identities):
         start, drawn = start_of(name), (sha256(name.encode()).digest(), row)
@@ -128,7 +128,7 @@ def _one_each(identities: list[str]) -> list[int]:
 
 
 def _of_rows(alignment: Alignment, e: Evidence) -> dict[str, Tensor]:
-    """One number of every row for each feature, (N,) float64."""
+    """Feature name -> (N,) float64, one value per row."""
     if alignment.gate is None:
         raise DjepaError("Calibrate before you compare evidence.")
     names, found = alignment.config.geometries, dict[str, Tensor]()

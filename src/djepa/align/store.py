@@ -1,11 +1,11 @@
 """An alignment on disk: tensors, configuration, calibration, card, hashes. No pickle.
 
 FOLDER/
-  model.safetensors  the operator
-  config.json        how it was fitted, fusion weights, report
+  model.safetensors  tensors of the operator
+  config.json        configuration, fusion weights, report of the fit
   calibration.json   the gate
-  card.json          which banks, by hash; metrics
-  manifest.json      SHA-256 of the four, hashes of the weights of every geometry
+  card.json          hashes of the banks; metrics
+  manifest.json      SHA-256 of the other four, hashes of the weights of every geometry
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,11 +29,11 @@ from djepa.models.kinds import GEOMETRIES
 from djepa.models.weights import fill
 
 WEIGHTS = "weights of "  # made_from: WEIGHTS + geometry -> hash
-PREFIX = "operator.0."  # of the tensors
+PREFIX = "operator.0."  # of the tensor names
 
 
 class ReportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How it was fitted."""
+    """The report of a fit, as stored."""
 
     starts: int
     skipped: int
@@ -42,7 +42,7 @@ class ReportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AlignmentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `config.json` says."""
+    """The fields of `config.json`."""
 
     align: AlignConfig
     report: ReportRecord
@@ -65,7 +65,7 @@ def save_alignment(
     card: dict[str, Any],
     more: Mapping[str, bytes] | None = None,
 ) -> None:
-    """Write a calibrated alignment; the manifest comes last. `more`: further files beside it."""
+    """Write a calibrated alignment, the manifest last. `more`: further files of the folder."""
     config, tensors = describe(alignment)
     assert alignment.gate is not None
     data = {
@@ -79,7 +79,7 @@ def save_alignment(
 
 
 def describe(alignment: Alignment) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The `AlignmentRecord` of a calibrated alignment, as JSON has it, and its tensors."""
+    """The `AlignmentRecord` of a calibrated alignment as a JSON dictionary, and its tensors."""
     if alignment.gate is None or alignment.report is None or alignment.operator is None:
         raise DjepaError("Fit and calibrate before you save.")
     report = {**alignment.report._asdict(), "fusion": asdict(alignment.report.fusion)}
@@ -90,7 +90,7 @@ def describe(alignment: Alignment) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def load_alignment(folder: Path) -> Alignment:
-    """A calibrated alignment, ready to decide. Strict: anything missing or altered is an error."""
+    """Load a calibrated alignment; anything missing or altered is an error."""
     stored = Folder(folder, ALIGNMENT)
     stored.verify()
     made_from = stored.manifest.made_from.items()
@@ -107,14 +107,14 @@ def build_alignment(
     tensors: Mapping[str, Tensor],
     weights: Mapping[str, str],
 ) -> Alignment:
-    """An alignment of what was stored at `path`; `weights` are the hashes of its geometries."""
+    """An alignment from the parts stored at `path`; `weights` are the hashes of its geometries."""
     alignment, report = Alignment(record.align), record.report
     fusion = _fusion(path, record)
     alignment.report = Fit(report.starts, report.skipped, fusion, report.losses)
     try:
         alignment.tokens = record.align.tokens()
         alignment.operator = alignment.fresh(record.inputs)
-    except DjepaError as error:  # no operator reads so many numbers
+    except DjepaError as error:  # token width that no operator may have
         raise DjepaError(f"{path} is damaged: {error}") from None
     own = {n.removeprefix(PREFIX): t for n, t in tensors.items() if n.startswith(PREFIX)}
     fill(alignment.operator, own, path, exact=True)
@@ -124,7 +124,7 @@ def build_alignment(
 
 
 def _fusion(path: Path, record: AlignmentRecord) -> Fusion | LogMixture:
-    """The mixture that the configuration asks for, a weight for every input."""
+    """The stored mixture, checked to be of the configured kind with one weight per input."""
     stored, base = record.report.fusion, record.align.base
     fusion: Fusion | LogMixture
     if record.align.mixture == "ranks":
@@ -140,9 +140,9 @@ def _fusion(path: Path, record: AlignmentRecord) -> Fusion | LogMixture:
 
 
 def check_bound(folder: Path, weights: Mapping[str, str], names: Iterable[str]) -> None:
-    """Refuse hashes of the weights of some geometries alone: those of the others were lost.
+    """Raise if the hashes of some of our geometries are known and those of others are missing.
 
-    Arrays have none at all, and neither have columns that no model of ours gave.
+    Evidence from plain arrays, and costs of models that are not ours, have no hashes.
     """
     lost = sorted({*names} & GEOMETRIES.keys() - weights.keys())
     if weights and lost:
@@ -153,10 +153,10 @@ def check_bound(folder: Path, weights: Mapping[str, str], names: Iterable[str]) 
 
 
 def read_alignment_card(folder: Path) -> dict[str, Any]:
-    """How it was made."""
+    """The card of a stored alignment: how it was made."""
     return dict(Folder(folder, ALIGNMENT).record("card.json"))
 
 
 def alignment_hash(folder: Path) -> str:
-    """SHA-256 of the manifest: it stands for everything in the folder."""
+    """SHA-256 of the manifest, which covers every file of the folder."""
     return read_manifest(folder, ALIGNMENT)[1]

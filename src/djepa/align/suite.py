@@ -1,8 +1,8 @@
-"""All methods of a study, fitted on one population, on disk as they are finished.
+"""All methods of a study, fitted on one population and stored one by one.
 
 FOLDER/
-  suite.json      what it was fitted on, the fitting and calibration starts by name
-  mixtures.json   fusions: names, weights, consensus or not
+  suite.json      the card, and the names of the fitting and calibration starts
+  mixtures.json   fusions: geometries, weights, consensus inputs
   NAME/           one folder per alignment, see align/store.py
   composition.json  τ_P, where there is an adapted predictor
   manifest.json   SHA-256 of these and of the alignments' manifests, hashes of the weights
@@ -52,14 +52,14 @@ Say = Callable[[str], None]
 
 
 class StartsRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `suite.json` says."""
+    """The fields of `suite.json`."""
 
     card: dict[str, Any]
-    starts: list[str]  # of fitting and calibration, the first 16 letters of their names
+    starts: list[str]  # first 16 characters of the names of fitting and calibration starts
 
 
 class ComposedRecord(msgspec.Struct, frozen=True):
-    """What `composition.json` says; beside it the card of the suite, whatever that holds."""
+    """The field of `composition.json` that is read; the card of the suite is stored beside it."""
 
     threshold: float  # τ_P
 
@@ -75,16 +75,16 @@ SUITE_KIND = Kind(
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a study fits, by the names of its tables."""
+    """The methods that a study fits, by their names in tables."""
 
-    mixtures: Mapping[str, tuple[tuple[str, ...], Dense]]  # geometries, whose consensus
+    mixtures: Mapping[str, tuple[tuple[str, ...], Dense]]  # (geometries, `dense`), see `Mixture`
     alignments: Mapping[str, AlignConfig]
-    graded: bool = False  # fusions maximise quality, as graded alignments do
+    graded: bool = False  # fusions maximise quality, not successes
 
 
 @dataclass(frozen=True, eq=False)
 class Suite:
-    """Fitted methods, and the hash of what each was fitted into."""
+    """Fitted methods, and the hash of the file of each."""
 
     mixtures: dict[str, Mixture]
     alignments: dict[str, Alignment]
@@ -92,7 +92,7 @@ class Suite:
     hashes: dict[str, str]
 
     def choosers(self, names: Sequence[str]) -> dict[str, Chooser]:
-        """What was fitted and evidence of these geometries allows, by the names of the tables."""
+        """Method -> chooser, for all fitted methods that need only these geometries."""
         found: dict[str, Chooser] = dict(self.mixtures)
         found |= {name: aligned(alignment) for name, alignment in self.alignments.items()}
         if self.threshold is not None and PLASTIC in names:
@@ -109,9 +109,9 @@ def fit_suite(
     recipe: Recipe | None = None,
     engine: Engine = HERE,
 ) -> Suite:
-    """Fit whatever is not in the folder yet; alignments in the workers of the engine.
+    """Fit the methods that the folder lacks; the engine's workers fit the alignments.
 
-    Fusions of a finished folder stay as they are: results are bound to the hash of their file.
+    Fusions of a finished folder are not changed: results are bound to the hash of their file.
     """
     recipe = recipe or Recipe(MIXTURES, SUITE)
     names = [*fit.evidence.identities, *calibration.evidence.identities]
@@ -153,7 +153,7 @@ def fit_suite(
 
 
 def _fit_mixtures(writer: Writer, fit: Population, recipe: Recipe, say: Say) -> None:
-    """Those that are not there yet; what is there is checked before anything is fitted."""
+    """Check the stored fusions, then fit the missing ones."""
     path, there = writer.path / MIXED, dict[str, Mixture]()
     if begun := MIXED in writer.files:
         there = decode(path, read_bytes(path), dict[str, Mixture])
@@ -178,7 +178,7 @@ def _part(name: str) -> str:
 
 
 def _enter(writer: Writer, name: str) -> None:
-    """An alignment that is there, if it is: the manifest of its folder stands for it."""
+    """Add the manifest of an alignment's folder to the suite's manifest, if it exists."""
     folder = writer.path / slug(name)
     if _part(name) not in writer.files and (folder / MANIFEST).exists():
         Folder(folder, ALIGNMENT).verify()
@@ -186,7 +186,7 @@ def _enter(writer: Writer, name: str) -> None:
 
 
 def unseen(folder: Path, evidence: Evidence) -> None:
-    """Refuse starts that a suite was fitted or calibrated on."""
+    """Raise if the evidence has starts that a suite was fitted or calibrated on."""
     record: StartsRecord = Folder(folder, SUITE_KIND).record(STARTS)
     known = set(record.starts)
     shared = [name for name in evidence.identities if name[:16] in known]
@@ -198,7 +198,7 @@ def unseen(folder: Path, evidence: Evidence) -> None:
 
 
 def load_suite(folder: Path, recipe: Recipe | None = None) -> Suite:
-    """What `fit_suite` left; every file and every alignment is checked against its hash."""
+    """Load the suite that `fit_suite` wrote; every file is checked against its hash."""
     recipe = recipe or Recipe(MIXTURES, SUITE)
     stored = Folder(folder, SUITE_KIND)
     stored.verify()
@@ -215,9 +215,9 @@ def load_suite(folder: Path, recipe: Recipe | None = None) -> Suite:
 
 
 def _mixtures(stored: Folder, recipe: Recipe) -> dict[str, Mixture]:
-    """Those fusions of the recipe that are there, each with its weights.
+    """Name -> stored fusion of the recipe.
 
-    A recipe may have become longer: like an alignment, a fusion may be absent.
+    Fusions may be absent: the recipe may have been extended since the folder was written.
     """
     mixtures: dict[str, Mixture] = stored.record(MIXED)
     _check_mixtures(stored.path / MIXED, mixtures, recipe)
@@ -225,7 +225,7 @@ def _mixtures(stored: Folder, recipe: Recipe) -> dict[str, Mixture]:
 
 
 def _check_mixtures(path: Path, mixtures: Mapping[str, Mixture], recipe: Recipe) -> None:
-    """Refuse fusions that the recipe has not, or of other inputs."""
+    """Raise for stored fusions that the recipe lacks or that have other inputs."""
     for name, of in mixtures.items():
         if not of.weights or recipe.mixtures.get(name) != (of.names, of.dense):
             raise DjepaError(f"{path} has another '{name}' than the recipe. {SUITE_KIND.again}")
@@ -234,7 +234,7 @@ def _check_mixtures(path: Path, mixtures: Mapping[str, Mixture], recipe: Recipe)
 def _bind(
     stored: Folder, mixtures: Mapping[str, Mixture], alignments: Mapping[str, Alignment]
 ) -> None:
-    """Give alignments the hashes of the suite: those of the first version do not say themselves."""
+    """Set the weight hashes of alignments from the suite: the first version stored none in them."""
     used = {k.removeprefix(WEIGHTS): of for k, of in stored.manifest.made_from.items()}
     for mixture in mixtures.values():
         check_bound(stored.path, used, mixture.names)
