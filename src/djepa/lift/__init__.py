@@ -1,1 +1,1 @@
-"""Writing decisions back into future latents."""
+"""Write a decision into predicted latents, so that native distances reproduce its order."""

@@ -1,13 +1,13 @@
-"""A planner in one file: nothing else of ours has to be carried.
+"""A self-contained planner in one file.
 
 FILE.safetensors
   geometry.NAME.*   weights as `djepa train` writes them, normalisation included
   operator.0.*      the relational operator
-  patch.*           what replaces the end of the adapted predictor, where decisions are composed
-  record            in the head of the file, as JSON: configurations, base score, gate and margin,
+  patch.*           the tensors that plasticity replaces, where decisions are composed
+  record            JSON in the file header: configurations, base score, gate, threshold τ_P,
                     hashes of the weights, and the SHA-256 of the record and of all tensors
 
-Equal tensors, as of an encoder that two geometries share, are stored once.
+Equal tensors, such as an encoder that two geometries share, are stored once.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,12 +45,12 @@ class StoredGeometry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One geometry of the file."""
 
     config: GeometryRecord
-    weights: str  # hash of the folder it came from
-    world: str  # that it was trained in, where that is known
+    weights: str  # hash of the weights folder
+    world: str  # the world it was trained in; empty if unknown
 
 
 class StoredComposition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a decision is composed with."""
+    """The stored form of a `Composition`."""
 
     patch: PatchRecord
     threshold: float
@@ -58,7 +58,7 @@ class StoredComposition(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 class PlannerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the file says of itself."""
+    """The JSON record of a planner file."""
 
     format: str
     version: int
@@ -67,7 +67,7 @@ class PlannerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gate: Gate
     lifted: str
     card: dict[str, Any]
-    same: dict[str, str]  # tensor -> the equal one that is stored
+    same: dict[str, str]  # tensor that is not stored -> the equal one that is
     composition: StoredComposition | None = None
 
 
@@ -75,7 +75,7 @@ PLANNER = Kind("planner", "djepa-planner", 3, PlannerRecord, again="Export the p
 
 
 class Parts(NamedTuple):
-    """What a planner is made of."""
+    """The parts of a planner."""
 
     geometries: dict[str, Model]
     alignment: Alignment
@@ -93,7 +93,7 @@ def write_planner(
     card: Mapping[str, Any],
     composition: Composition | None = None,
 ) -> None:
-    """All parts into one file, whole or not at all; one that is there is not overwritten."""
+    """Write all parts to one file, atomically; an existing file is not overwritten."""
     if path.suffix != SUFFIX:
         raise DjepaError(f"A planner is one file: give it a name that ends in {SUFFIX}.")
     if path.exists():
@@ -109,7 +109,7 @@ def write_planner(
         geometries[name] = StoredGeometry(record, hashes[name], world)
         tensors |= {f"geometry.{name}.{n}": tensor for n, tensor in own.items()}
         if composition is not None and name == composition.patch.geometry:
-            composition.adapted(build_geometry(path, record, own, "cpu"))  # or it does not fit
+            composition.adapted(build_geometry(path, record, own, "cpu"))  # raises on a misfit
     if composition is not None:
         tensors |= {ADAPTED + n: t.detach().cpu() for n, t in composition.patch.tensors.items()}
     stored, same = _once(tensors)
@@ -131,12 +131,12 @@ def write_planner(
 
 
 def read_record(path: Path) -> PlannerRecord:
-    """What a whole file says of itself."""
+    """Read the record of a planner file after checking every hash."""
     return _read(path)[1]
 
 
 def read_planner(path: Path, device: str | torch.device = "cpu") -> Parts:
-    """The parts of a file, checked: strict, so anything missing or altered is an error."""
+    """Read the parts of a planner file; anything missing or altered is an error."""
     arrays, record = _read(path)
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     missing = sorted(set(record.same.values()) - tensors.keys())
@@ -163,7 +163,7 @@ def read_planner(path: Path, device: str | torch.device = "cpu") -> Parts:
 
 
 def _read(path: Path) -> tuple[Arrays, PlannerRecord]:
-    """Arrays and record, checked against their hashes."""
+    """Arrays and record of a file, checked against their hashes."""
     if not path.is_file():
         older = (
             f" It is a folder, as older versions wrote. {PLANNER.again}" if path.is_dir() else ""
@@ -182,7 +182,7 @@ def _read(path: Path) -> tuple[Arrays, PlannerRecord]:
 def check_parts(
     alignment: Alignment, hashes: Mapping[str, str | None], lifted: str, path: Path | None = None
 ) -> None:
-    """The alignment has all geometries it reads, and those that it was fitted with."""
+    """Raise unless every geometry that the alignment reads is given, with the fitted weights."""
     what = f"The planner at {path}" if path else "The planner"
     missing = sorted({*alignment.config.geometries, lifted} - hashes.keys())
     if missing:
@@ -197,7 +197,7 @@ def _described(composition: Composition) -> StoredComposition:
 
 
 def _once(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors to store, and for every other one the stored tensor that is its equal."""
+    """Distinct tensors to store, and for each duplicate the name of its stored equal."""
     first: dict[tuple[Any, ...], str] = {}
     same = {}
     for name, tensor in tensors.items():

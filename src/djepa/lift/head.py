@@ -1,9 +1,9 @@
-"""A converted transport head on disk. Heads that are fitted here lie with their alignment.
+"""A converted transport head on disk; heads fitted by this package are stored by temporal.py.
 
 HEAD/
   transport.safetensors  the coefficient network, float32
   card.json              its width and radius, how it was made
-  manifest.json          format, version, SHA-256 of the two
+  manifest.json          format, version, SHA-256 of both files
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ CARD, TENSORS = "card.json", "transport.safetensors"
 
 
 class HeadRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `card.json` says."""
+    """The fields of `card.json`."""
 
     hidden: int
     radius: float
@@ -34,7 +34,7 @@ HEAD = Kind("transport head", "djepa-transport", 1, records={CARD: HeadRecord})
 
 
 def save_head(head: TemporalTransport, folder: Path, card: dict[str, Any]) -> None:
-    """Write the folder, the manifest last. A finished head is not overwritten."""
+    """Write the head folder, the manifest last; a finished head is not overwritten."""
     record = {"hidden": head.up.out_features, "radius": head.radius, "card": card}
     tensors = {name: tensor.contiguous() for name, tensor in head.state_dict().items()}
     files = {TENSORS: bytes(save(tensors)), CARD: encode_json(folder / CARD, record)}
@@ -42,12 +42,12 @@ def save_head(head: TemporalTransport, folder: Path, card: dict[str, Any]) -> No
 
 
 def load_head(folder: Path) -> TemporalTransport:
-    """Read a head; strict."""
+    """Read a head; any missing or altered file raises an error."""
     stored = Folder(folder, HEAD)
     record: HeadRecord = stored.record(CARD)
     tensors = stored.tensors(TENSORS)
     bias = tensors.get("up.bias")
-    if bias is None or bias.shape != (record.hidden,):  # before it takes memory
+    if bias is None or bias.shape != (record.hidden,):  # check before allocating
         raise DjepaError(f"{stored.path / TENSORS} has not the {record.hidden} units of its card.")
     if not 0 < record.radius < float("inf"):
         raise DjepaError(f"{stored.path / CARD}: the radius must be above 0, not {record.radius}.")

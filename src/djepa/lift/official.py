@@ -4,12 +4,12 @@
       model.pt      tensors alone, read with weights_only=True
       config.json   architecture, sizes, gate, fusion weights
 
-A profile is known by its name, which is that of its folder; anything else is refused by name. Every
-tensor must find its place and every place its tensor.
+A profile is identified by the name of its folder; unknown names raise an error. Every tensor of a
+profile must be used, and every parameter must be set.
 
     alignment    pusht-relational, pusht-multi-geometry, reacher-relational, granular-relational,
                  granular-multiview, pushobj-unseen-shapes, pusht-visual-shifts
-    patch        pusht-predictive-adaptation; its card has the composition's threshold
+    patch        pusht-predictive-adaptation; its card holds the threshold of the composition
     geometry     pusht-adapted-predictor-full: TD-JEPA
     transport    reacher-temporal-transport
     all parts    pusht-exact-realization-full (two geometries, alignment), reacher-world-model-full
@@ -58,7 +58,7 @@ TRANSPORT, REALIZATION = "reacher-temporal-transport", "pusht-exact-realization-
 REACHER_WORLD = "reacher-world-model-full"
 PLANNERS = {REALIZATION: PAIR, REACHER_WORLD: replace(PAIR, policy="conservative")}
 PROFILES = (*ALIGNMENTS, PATCH, GEOMETRY, TRANSPORT, *PLANNERS)
-# What the release's code fixes where a configuration does not say it.
+# Settings that the release's code hard-codes and its configurations omit.
 FIXED = {
     "fusion_alpha": 0.42,
     "gate_threshold": -0.03162526342176623,
@@ -66,7 +66,7 @@ FIXED = {
     "action_mean": (-0.007812565192580223, 0.006860686466097832),
     "action_std": (0.2084674835205078, 0.20674866437911987),
 }
-# their operator's names -> ours
+# names of the release's operator -> ours
 _OPERATOR = {
     "candidate_encoder.0.": "encoder.1.",
     "candidate_encoder.1.": "encoder.2.",
@@ -80,7 +80,7 @@ _HEAD = ("up.weight", "up.bias", "norm.weight", "norm.bias", "down.weight", "dow
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """What one folder of the release holds."""
+    """The contents of one profile folder."""
 
     name: str
     config: dict[str, Any]
@@ -88,7 +88,7 @@ class Profile:
 
 
 class Parts(NamedTuple):
-    """A whole world model of the release."""
+    """The parts of a complete world model of the release."""
 
     geometries: dict[str, LeWM]
     alignment: Alignment
@@ -96,7 +96,7 @@ class Parts(NamedTuple):
 
 
 def read_profile(folder: Path, name: str = "") -> Profile:
-    """One profile, by the name of its folder unless another is given. No pickle is executed."""
+    """Read one profile, named `name` or else as its folder. No pickle code is executed."""
     name = name or folder.resolve().name
     check_name("profile", name, PROFILES)
     files = folder / "model.pt", folder / "config.json"
@@ -123,7 +123,7 @@ def read_profile(folder: Path, name: str = "") -> Profile:
 
 
 def to_alignment(profile: Profile, weights: tuple[float, ...] = ()) -> Alignment:
-    """The operator, its gate and the base score; `weights` where the profile has no fusion."""
+    """The operator with gate and base score; `weights` are the fusion's if the profile has none."""
     known = ALIGNMENTS | PLANNERS
     if profile.name not in known:
         raise DjepaError(f"'{profile.name}' holds no alignment.")
@@ -148,7 +148,7 @@ def to_alignment(profile: Profile, weights: tuple[float, ...] = ()) -> Alignment
 
 
 def to_patch(profile: Profile, base: LeWM) -> Patch:
-    """The replaced tensors, as a patch of the given TD-JEPA: the one they were adapted from."""
+    """The replaced tensors as a patch of `base`, the TD-JEPA that they were adapted from."""
     if profile.name != PATCH:
         raise DjepaError(f"'{profile.name}' holds no patch; '{PATCH}' does.")
     tensors, own = rename_public(profile.tensors), base.state_dict()
@@ -158,7 +158,7 @@ def to_patch(profile: Profile, base: LeWM) -> Patch:
     threshold = float(profile.config.get("composition_threshold", PUBLISHED))
     card = {"profile": profile.name, "config": profile.config, "threshold": threshold}
     patch = Patch(base.name, base_hash(base), tensors, card)
-    apply_patch(base, patch)  # names and shapes
+    apply_patch(base, patch)  # checks names and shapes
     return patch
 
 
@@ -185,7 +185,7 @@ def to_transport(profile: Profile) -> TemporalTransport:
 
 
 def to_parts(profile: Profile, sizes: LeWMConfig = PAPER) -> Parts:
-    """Both geometries, the alignment and, for Reacher, the transport head of a whole model."""
+    """Both geometries, the alignment and, for Reacher, the transport head of a complete model."""
     if profile.name not in PLANNERS:
         raise DjepaError(f"'{profile.name}' is not a whole model: {', '.join(PLANNERS)} are.")
     settings, reacher = _settings(profile), profile.name == REACHER_WORLD
@@ -197,7 +197,7 @@ def to_parts(profile: Profile, sizes: LeWMConfig = PAPER) -> Parts:
 
 
 def _settings(profile: Profile) -> dict[str, Any]:
-    """The configuration, over what the release's code fixes for PushT's whole model."""
+    """The configuration, with the defaults that the release hard-codes for PushT's full model."""
     nested = profile.config.get("model")
     sizes = nested if isinstance(nested, dict) else {}
     fixed = FIXED if profile.name in (REALIZATION, GEOMETRY) else {}
@@ -207,7 +207,7 @@ def _settings(profile: Profile) -> dict[str, Any]:
 def _renamed(profile: Profile) -> dict[str, Tensor]:
     """The operator's tensors under our names."""
     given, found = profile.tensors, {}
-    if profile.name in PLANNERS:  # somewhere below a prefix of its own
+    if profile.name in PLANNERS:  # the operator's names have a prefix there
         first = next((key for key in given if "candidate_encoder." in key), None)
         if first is None:
             raise DjepaError(f"'{profile.name}' has no tensor of a candidate encoder.")
@@ -222,7 +222,7 @@ def _renamed(profile: Profile) -> dict[str, Tensor]:
 
 
 def _inputs(tensors: Mapping[str, Tensor], c: AlignConfig, settings: Mapping[str, Any]) -> int:
-    """Token width, as the tensors have it and the configuration says it."""
+    """Token width F, checked to agree between tensors and configuration."""
     name = f"encoder.{2 if c.operator.norm_first else 1}.weight"
     if name not in tensors:
         raise DjepaError("The candidate encoder has no linear layer where one belongs.")
@@ -240,7 +240,7 @@ def _inputs(tensors: Mapping[str, Tensor], c: AlignConfig, settings: Mapping[str
 def _weights(
     name: str, settings: Mapping[str, Any], c: AlignConfig, given: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """Of the base score's ranks."""
+    """Weights of the ranks in the base score."""
     found = given
     if not found and "fusion_alpha" in settings and len(c.base) == 2:
         alpha = float(settings["fusion_alpha"])
@@ -272,7 +272,7 @@ def _gate(name: str, settings: Mapping[str, Any], c: AlignConfig) -> Gate:
 def _fill_geometry(
     model: LeWM, tensors: Mapping[str, Tensor], settings: Mapping[str, Any], name: str
 ) -> None:
-    """Public LeWM names; what is left of a TD-JEPA is its distance head, layer by layer."""
+    """Load tensors with public LeWM names; the rest is TD-JEPA's distance head, layer by layer."""
     body = ("encoder.", "projector.", "action_encoder.", "predictor.", "pred_proj.")
     ours = rename_public({k: t for k, t in tensors.items() if k.startswith(body)})
     rest = {key: t for key, t in tensors.items() if not key.startswith(body)}
@@ -304,7 +304,7 @@ def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _transport_part(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Of a whole model: the adapter that is not the operator."""
+    """The transport head's tensors of a complete model: the adapter that is not the operator."""
     return {
         key: t
         for key, t in tensors.items()

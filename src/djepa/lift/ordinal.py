@@ -1,9 +1,9 @@
-"""Exact ordinal realization: move each last latent so that native distance gives the final order.
+"""Exact ordinal realization: move last latents so that native distance gives the final order.
 
     z̃_{i,H} = z_g + π_i / (K + 1) · u_i,   z̃_{i,t} = ẑ_{i,t} for t < H            (Eq. 4)
 
-π_i is the place of the candidate in the final order, 1 to K, and u_i the direction from the goal to
-its last latent, of unit root mean square. Its native mean squared distance to the goal becomes
+π_i in 1, ..., K is the rank of candidate i in the final order, and u_i the direction from the goal
+to its last latent, of unit root mean square. Its native mean squared distance to the goal becomes
 (π_i / (K + 1))² (Proposition 4).
 
 Legend: N starts, K candidates, B blocks, D latent.
@@ -15,14 +15,14 @@ from torch import Tensor
 from djepa.errors import DjepaError
 from djepa.evidence.ranks import check_pools, check_values, strict_ranks
 
-STILL = 1e-12  # a displacement below this has no direction: all ones stand in
+STILL = 1e-12  # a shorter displacement has no direction: u_i is then all ones
 
 
 def realize(futures: Tensor, goal: Tensor, score: Tensor, ids: Tensor) -> Tensor:
     """(N, K, B, D) futures, (N, D) goals, (N, K) final scores and IDs -> lifted futures.
 
-    Same dtype, earlier steps untouched. Refuses to return latents from which the native distance
-    would read another order.
+    The dtype is kept and earlier steps are unchanged. Raises if the native distances of the result
+    have another order, for example after rounding to half precision.
     """
     _check(futures, goal, score, ids)
     lifted, ordered = lift(futures, goal, score, ids)
@@ -35,9 +35,9 @@ def realize(futures: Tensor, goal: Tensor, score: Tensor, ids: Tensor) -> Tensor
 
 
 def lift(futures: Tensor, goal: Tensor, score: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """As `realize`, unchecked: lifted futures, and (N,) bool whether distances have the order.
+    """As `realize` without checks: lifted futures, and (N,) bool: distances have the final order.
 
-    The host waits for nothing, so that a CUDA graph can record it.
+    No host synchronisation, so that a CUDA graph can record it.
     """
     K = ids.shape[1]
     place = strict_ranks(score, ids)  # π - 1
@@ -48,11 +48,11 @@ def lift(futures: Tensor, goal: Tensor, score: Tensor, ids: Tensor) -> tuple[Ten
     last = goal.double()[:, None] + radius * unit
     lifted = torch.cat([futures[:, :, :-1], last[:, :, None].to(futures.dtype)], dim=2)
     read = native_distance(lifted, goal).gather(1, place.argsort(dim=1))
-    return lifted, (read.diff(dim=1) > 0).all(1)  # strictly: any way to break ties will do
+    return lifted, (read.diff(dim=1) > 0).all(1)  # strict, so ties need no rule
 
 
 def native_distance(futures: Tensor, goal: Tensor) -> Tensor:
-    """Mean squared distance of the last latent to the goal, float32: (N, K)."""
+    """(N, K) float32: mean squared distance of the last latent to the goal."""
     return (futures[:, :, -1].float() - goal.float()[:, None]).square().mean(-1)
 
 

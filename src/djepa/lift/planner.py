@@ -1,4 +1,4 @@
-"""A planner: geometries, alignment, composition and lift. Frames and candidates in, a plan out.
+"""A planner: geometries, alignment, composition and lift. Maps frames and candidates to a plan.
 
 `djepa export` writes all of it into one file (lift/file.py); `load_planner` reads it.
 
@@ -25,17 +25,17 @@ from djepa.models.protocol import Geometry
 
 
 class Plan(NamedTuple):
-    """What to execute, and why."""
+    """The chosen candidates of N starts, the decision behind them, and the lifted futures."""
 
     choice: Tensor  # (N,) candidate IDs
     order: Tensor  # (N, K) candidate IDs, best first
     decision: Decision  # scores and gate
     futures: Tensor  # (N, K, B, D) of the lifted geometry: native distance gives `order`
-    goal: Tensor  # (N, D) its goals
+    goal: Tensor  # (N, D) goals of the lifted geometry
 
 
 class Planner:
-    """Label-free: nothing it holds or takes has a place for an outcome."""
+    """Predicts, decides and lifts from evidence alone; no method takes an outcome."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class Planner:
         check_parts(alignment, dict.fromkeys(geometries), lifted)
         self.geometries, self.alignment, self.lifted = dict(geometries), alignment, lifted
         self.composition, c = composition, alignment.config
-        self.read, self.ends = c.geometries, c.latents  # whose costs and last latents decide
+        self.read, self.ends = c.geometries, c.latents  # read for costs; for last latents
         if composition is not None:  # one more geometry, whose futures replace TD-JEPA's
             model = self.geometries[composition.patch.geometry]
             self.geometries[PLASTIC] = composition.adapted(model)
             self.read, self.ends = (*self.read, PLASTIC), (*self.ends, PLASTIC)
-        self.way: Way | None = None  # of predictions; by itself plain on a CPU, recorded on a GPU
+        self.way: Way | None = None  # of predicting; None: plain on a CPU, recorded on a GPU
         self._checked: dict[tuple[str, ...], Checked] = {}
 
     @torch.inference_mode()
@@ -66,11 +66,11 @@ class Planner:
         proprio: Tensor | None = None,
         lift: bool = True,
     ) -> Plan:
-        """Choose among candidates, and unless `lift` is off write the order into the futures.
+        """Choose among candidates and, with `lift`, write the order into the futures (Eq. 4).
 
         Frames (N, 3, px, px, 3) and (N, px, px, 3) uint8, history (N, 10, A), candidates
         (N, K, H, A), IDs (N, K); proprioception (N, 4, 4) of the three frames and of the goal, for
-        geometries that take it. Ranks are within the pool, so give the pool that is final.
+        geometries that take it. Ranks depend on the pool, so pass the final pool.
         """
         given = self._inputs(context_frames, history, goal_frame, candidates, proprio)
         costs, ends, goals = {}, {}, {}
@@ -92,14 +92,14 @@ class Planner:
 
     @property
     def gate(self) -> Gate:
-        """What decides between the base and the refined score of its decisions."""
+        """The gate of the composition, or else of the alignment."""
         if self.composition is not None:
             return Gate(self.composition.threshold)
-        assert self.alignment.gate is not None  # or it could not decide
+        assert self.alignment.gate is not None  # `decide` requires a gate
         return self.alignment.gate
 
     def decide(self, evidence: Evidence) -> Decision:
-        """From evidence of all its geometries, composed if it holds a composition."""
+        """Decide from evidence of all geometries, with the composition if there is one."""
         if self.composition is None:
             return self.alignment.decide(evidence)
         same_weights({PLASTIC: self.composition.hash}, evidence.weights)
@@ -116,7 +116,7 @@ class Planner:
     ) -> Tensor:
         """(N, K) native cost of the lifted geometry, comparable between populations of a search.
 
-        Search with this; when the population is final, `plan` decides within it.
+        Search with this cost, then call `plan` on the final population.
         """
         given = self._inputs(
             context_frames, history, goal_frame, candidates, proprio, (self.lifted,)
@@ -124,7 +124,7 @@ class Planner:
         return self.predict((self.lifted,), given)[self.lifted].cost
 
     def predict(self, names: tuple[str, ...], given: Inputs) -> dict[str, Predicted]:
-        """By these geometries: on a GPU in one recorded call, on a CPU in plain ones."""
+        """Predictions of these geometries: on a GPU in one recorded call, on a CPU one by one."""
         models, device = {name: self.geometries[name] for name in names}, given.candidates.device
         nets = all(isinstance(model, nn.Module) for model in models.values())
         if not nets or (self.way is None and device.type != "cuda"):
@@ -134,7 +134,7 @@ class Planner:
         return self._checked[names].predict(given)
 
     def feeling(self, among: Iterable[str] = ()) -> list[str]:
-        """Geometries, all or among these, that read proprioception."""
+        """Names of the geometries (all, or of `among`) that read proprioception."""
         names = tuple(among) or tuple(self.geometries)
         return [name for name in names if hasattr(self.geometries[name], "proprio_weight")]
 
@@ -147,8 +147,9 @@ class Planner:
         proprio: Tensor | None,
         among: tuple[str, ...] = (),
     ) -> Inputs:
-        """Zeros would be a pusher at the wrong place, so they are given only where nothing reads
-        them.
+        """Inputs of the geometries; proprioception may be missing only if no geometry reads it.
+
+        Zeros would otherwise mean a pusher at a wrong position.
         """
         if proprio is None:
             if feels := self.feeling(among):
@@ -161,7 +162,7 @@ class Planner:
 
 
 def load_planner(file: Path, device: str | torch.device = "cpu") -> Planner:
-    """What `djepa export` wrote, ready to plan; nothing else is read."""
+    """Load the planner file that `djepa export` wrote; no other file is needed."""
     parts = read_planner(file, device)
     return Planner(parts.geometries, parts.alignment, parts.lifted, parts.composition)
 
@@ -169,7 +170,7 @@ def load_planner(file: Path, device: str | torch.device = "cpu") -> Planner:
 def planned_geometries(
     file: Path, device: str | torch.device, world: str
 ) -> list[tuple[Geometry, str]]:
-    """Every geometry of a planner and the hash of its weights, if they are of that world."""
+    """Each geometry of a planner with the hash of its weights; raises for another world."""
     parts = read_planner(file, device)
     for name, trained in parts.worlds.items():
         if trained not in ("", world):

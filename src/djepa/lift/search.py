@@ -1,8 +1,8 @@
-"""A planner as the cost of a library's sampling search.
+"""A planner as the cost function of a library's sampling search.
 
-Any search that asks for `get_cost(info, candidates)`, as stable-worldmodel's CEM, iCEM and MPPI
-do, can search with it. Ranks are relations within one set and mean nothing between populations, so
-the search sees the native cost of the lifted geometry, and `decide` aligns the final population.
+It fits any search that calls `get_cost(info, candidates)`, such as stable-worldmodel's CEM, iCEM
+and MPPI. Ranks are defined within one population and are not comparable between populations. So the
+search uses the native cost of the lifted geometry, and `decide` aligns the final population.
 
 Legend: N starts, S samples, H controls, A action width.
 """
@@ -22,29 +22,29 @@ NEEDED = ("pixels", "history", "goal")  # context frames, history controls, goal
 
 @dataclass(frozen=True, eq=False)
 class SearchCost:
-    """What a search takes for its model."""
+    """The model object that a sampling search expects."""
 
     planner: Planner
-    limit: float = 1.0  # candidates are cut to ± this, as they would be when executed
+    limit: float = 1.0  # candidates are clipped to ± limit, as in execution
 
     def get_cost(self, info: Mapping[str, Any], candidates: Tensor) -> Tensor:
-        """(N, S, T, a) candidates -> (N, S).
+        """(N, S, T, a) candidates -> (N, S) native costs.
 
-        `info` holds what is known, once per sample as such searches expand it: `pixels`
+        `info` holds the observations, repeated per sample as such searches do: `pixels`
         (N, S, 3, px, px, 3) uint8, `history` (N, S, 10, A), `goal` (N, S, px, px, 3) and, where
-        a geometry takes it, `proprio` (N, S, 4, 4). The last width may be several controls in one
-        block, a = 5 A: they are taken apart.
+        a geometry takes it, `proprio` (N, S, 4, 4). A step may be a block of five controls,
+        a = 5 A; blocks are split into controls.
         """
         frames, history, goal, proprio = self._known(info)
         controls = self.controls(candidates, history.shape[-1])
         return self.planner.search_cost(frames, history, goal, controls, proprio)
 
-    criterion = get_cost  # the name under which some of the searches ask
+    criterion = get_cost  # the name that some searches call
 
     def decide(
         self, info: Mapping[str, Any], candidates: Tensor, ids: Tensor | None = None
     ) -> Plan:
-        """The aligned choice among the final population; IDs are positions unless given."""
+        """Plan within the final population; IDs default to the positions."""
         frames, history, goal, proprio = self._known(info)
         controls = self.controls(candidates, history.shape[-1])
         if ids is None:
@@ -53,7 +53,7 @@ class SearchCost:
         return self.planner.plan(frames, history, goal, controls, ids, proprio)
 
     def controls(self, candidates: Tensor, width: int) -> Tensor:
-        """(N, S, T, a) -> (N, S, H, A), within the limit."""
+        """(N, S, T, a) -> (N, S, H, A), clipped to the limit."""
         if candidates.ndim != 4 or candidates.shape[-1] % width:
             raise DjepaError(
                 f"Candidates must be (N, S, T, a) with a multiple of {width}, "

@@ -1,9 +1,9 @@
 """The Reacher variant: a relational alignment and a temporal transport head learned with it.
 
-    s = b + δ,  b = α r^L + (1 - α) r^T        the gated s chooses what is executed
-    z̃ = ẑ^T + β (ẑ^L - ẑ^T) / ‖ẑ^L - ẑ^T‖      |β| ≤ ρ (Eq. 3); read, never executed
+    s = b + δ,  b = α r^L + (1 - α) r^T        the gated s chooses the executed candidate
+    z̃ = ẑ^T + β (ẑ^L - ẑ^T) / ‖ẑ^L - ẑ^T‖      |β| ≤ ρ (Eq. 3); not used by the choice
 
-Fitting: temporal_fit.py. On disk: an alignment (store.py), its head in transport.safetensors.
+Fitting: temporal_fit.py. On disk: an alignment (store.py), with the head in transport.safetensors.
 
 Legend: N starts, K candidates, B blocks of five controls, D latent; L is LeWM, T is TD-JEPA.
 """
@@ -32,17 +32,17 @@ from djepa.models.weights import fill
 Criterion = Callable[[Tensor, Tensor], Tensor]
 REACHER = AlignConfig(updates=1500, policy="conservative", decimals=8)
 HEAD = "transport.safetensors"
-HALF = 2e-3  # evidence and trajectories may be rounded to half precision, one of them or both
+HALF = 2e-3  # tolerance: evidence, trajectories or both may be rounded to half precision
 
 
 @dataclass(frozen=True)
 class TemporalConfig:
-    """The defaults are the published ones. Of `align`, no loss is used."""
+    """Settings of the variant; the defaults are the published ones. `align.loss` is not used."""
 
     align: AlignConfig = REACHER  # its `base` names L, then T
     hidden: int = 32
     radius: float = 0.1  # ρ
-    temperature: float = 0.1  # of scores and costs alike: the criterion keeps its own unit
+    temperature: float = 0.1  # of scores and of the criterion, which keeps its own unit
     pairs: float = 0.25
     preserve: float = 0.02
 
@@ -56,27 +56,27 @@ class TemporalConfig:
 
 @dataclass(frozen=True, eq=False)
 class Trajectories:
-    """What both models predict of every step, float16 or float32."""
+    """The futures of both models, every step, float16 or float32."""
 
     towards: Tensor  # (N, K, B, D) futures of L
     moved: Tensor  # (N, K, B, D) futures of T
-    goal: Tensor  # (N, D) of T
+    goal: Tensor  # (N, D) goals of T
 
     def rows(self, at: Tensor) -> "Trajectories":
-        """Of some starts, (n,) indices."""
+        """The trajectories of the starts at (n,) indices."""
         return Trajectories(*(x[at] for x in vars(self).values()))
 
     def columns(self, positions: Tensor) -> "Trajectories":
-        """Of some candidates: (N, K') positions, as for evidence."""
+        """The trajectories of the candidates at (N, K') positions, as for evidence."""
         towards, moved = _take(self.towards, positions), _take(self.moved, positions)
         return Trajectories(towards, moved, self.goal)
 
     def to(self, where: str | torch.device | torch.dtype) -> "Trajectories":
-        """The same on another device or in another precision."""
+        """A copy on another device or with another dtype."""
         return Trajectories(*(x.to(where) for x in vars(self).values()))
 
     def check(self, evidence: Evidence, L: str, T: str) -> None:
-        """Refuse trajectories whose ends and goals are not those of the evidence."""
+        """Raise unless last latents and goals equal those of the evidence, within HALF."""
         shapes, none = [tuple(x.shape) for x in vars(self).values()], torch.empty(0)
         N, K, B, D = shapes[1] if len(shapes[1]) == 4 else (0, 0, 0, 0)
         if not B or shapes != [(N, K, B, D), (N, K, B, D), (N, D)]:
@@ -94,28 +94,28 @@ class Trajectories:
 
 
 class Checkpoint(NamedTuple):
-    """The operator after some updates, as the calibration starts judge it."""
+    """The operator after `update` updates, evaluated on calibration starts."""
 
     update: int
-    loss: float | None  # of the batch that led here
-    successes: int  # of the gated choice
-    cost: float  # its mean task cost
+    loss: float | None  # of the batch of this update; None before the first
+    successes: int  # starts that the gated choice solves
+    cost: float  # mean task cost of the gated choice
     threshold: float  # of the gate
 
 
 class Transported(NamedTuple):
-    """Futures of T as moved, and what the criterion makes of it."""
+    """Transported futures of T, and the criterion before and after transport."""
 
     futures: Tensor  # (N, K, B, D) float32
     coefficients: Tensor  # (N, K, B) β
     before: Tensor  # (N, K) criterion on futures as predicted
-    after: Tensor  # (N, K) and as moved
+    after: Tensor  # (N, K) criterion on transported futures
     ranks: Tensor  # (N, K) float64 in [0, 1], of the final score
 
 
 @dataclass(frozen=True, eq=False)
 class TemporalAlignment:
-    """Fitted and calibrated; make it with `temporal_fit.fit_temporal` or `load_temporal`."""
+    """A calibrated alignment with its transport head, from `fit_temporal` or `load_temporal`."""
 
     config: TemporalConfig
     relational: Alignment
@@ -123,24 +123,24 @@ class TemporalAlignment:
     history: tuple[Checkpoint, ...]
 
     def decide(self, evidence: Evidence) -> Decision:
-        """What the gated relational score chooses; transport has no say in it."""
+        """Decide by the gated relational score; transport does not affect the choice."""
         return self.relational.decide(evidence)
 
     @torch.no_grad()
     def transport(
         self, evidence: Evidence, trajectories: Trajectories, criterion: Criterion
     ) -> Transported:
-        """Move the futures of T; like deciding, it sees no outcome."""
+        """Transport the futures of T (Eq. 3); like `decide`, this reads no outcome."""
         c, names = self.config, self.config.align.base
         trajectories.check(evidence, *names)
-        by_id = evidence.ids.argsort(dim=1)  # sums then round alike in whatever order they come
+        by_id = evidence.ids.argsort(dim=1)  # so that sums round alike for any order
         known, paths = evidence.columns(by_id), trajectories.columns(by_id)
         decision, head = self.decide(known), self.head.to(known.ids.device)
         final = ordinal_ranks(decision.final, known.ids)[..., None]
         ranks = torch.cat([known.ranks(names), final], dim=-1)
         parts = []
         for at in torch.arange(len(known)).split(c.align.batch):
-            part = paths.rows(at).to(torch.float32)  # halves would round small movements away
+            part = paths.rows(at).to(torch.float32)  # float16 would lose small β
             futures, beta = head(part.moved, part.towards, ranks[at], decision.opened[at])
             costs = [criterion(x, part.goal) for x in (part.moved, futures)]
             parts.append((futures, beta, *costs, ranks[at][..., 2]))
@@ -152,7 +152,7 @@ class TemporalAlignment:
 def coefficient_table(coefficients: Tensor, ranks: Tensor, bins: int = 9) -> Tensor:
     """(N, K, B) β, (N, K) ranks in [0, 1] -> (bins, B) float64 mean signed β, best ranks first.
 
-    Nine bins of 63 places hold seven each. A bin into which no rank falls is NaN.
+    With 63 candidates, each of nine bins has seven ranks. An empty bin is NaN.
     """
     K = ranks.shape[-1]
     if coefficients.ndim != 3 or coefficients.shape[:2] != ranks.shape or not 1 <= bins <= K:
@@ -163,7 +163,7 @@ def coefficient_table(coefficients: Tensor, ranks: Tensor, bins: int = 9) -> Ten
 
 
 def displacement(coefficients: Tensor, radius: float = 0.1) -> dict[str, Any]:
-    """(N, K, B) β -> mean and largest |β|, share above 90 % of ρ, per step the mean sign."""
+    """(N, K, B) β -> mean and largest |β|, share above 90 % of ρ, mean sign of every step."""
     size = coefficients.double().abs()
     return {
         "mean": float(size.mean()),
@@ -174,7 +174,7 @@ def displacement(coefficients: Tensor, radius: float = 0.1) -> dict[str, Any]:
 
 
 def save_temporal(temporal: TemporalAlignment, folder: Path, card: dict[str, Any]) -> None:
-    """Write it; whatever reads alignments reads this one too."""
+    """Write the alignment with its head; `load_alignment` reads it too, without the head."""
     data = bytes(save(temporal.head.state_dict()))
     settings = {k: v for k, v in asdict(temporal.config).items() if k != "align"}
     history = [checkpoint._asdict() for checkpoint in temporal.history]
@@ -183,7 +183,7 @@ def save_temporal(temporal: TemporalAlignment, folder: Path, card: dict[str, Any
 
 
 def load_temporal(folder: Path) -> TemporalAlignment:
-    """Ready to decide and to transport. Strict: anything missing or altered is an error."""
+    """Load a calibrated temporal alignment; anything missing or altered is an error."""
     relational, stored = load_alignment(folder), Folder(folder, ALIGNMENT)
     own = stored.record("card.json").get("transport")
     if own is None:
@@ -191,7 +191,7 @@ def load_temporal(folder: Path) -> TemporalAlignment:
     said, tensors = typed(stored.path / "card.json", own, TransportRecord), stored.tensors(HEAD)
     config = TemporalConfig(relational.config, **asdict(said.config))
     bias = tensors.get("up.bias")
-    if bias is None or bias.shape != (config.hidden,):  # before it takes memory
+    if bias is None or bias.shape != (config.hidden,):  # check before allocating
         raise DjepaError(f"{stored.path / HEAD} has not the {config.hidden} units of its card.")
     head = TemporalTransport(config.hidden, config.radius)
     fill(head, tensors, stored.path / HEAD, exact=True)
@@ -201,7 +201,7 @@ def load_temporal(folder: Path) -> TemporalAlignment:
 
 @dataclass(frozen=True)
 class SettingsRecord:
-    """`TemporalConfig` but for `align`, which `config.json` says."""
+    """The fields of `TemporalConfig` except `align`, which is in `config.json`."""
 
     hidden: int
     radius: float
@@ -212,7 +212,7 @@ class SettingsRecord:
 
 @dataclass(frozen=True)
 class CheckpointRecord:
-    """`Checkpoint` by names."""
+    """A `Checkpoint`, as stored."""
 
     update: int
     loss: float | None
@@ -223,12 +223,12 @@ class CheckpointRecord:
 
 @dataclass(frozen=True)
 class TransportRecord:
-    """What the card says of the head."""
+    """The settings and the history of the head, as stored."""
 
     config: SettingsRecord
     history: tuple[CheckpointRecord, ...]
 
 
 def _take(x: Tensor, positions: Tensor) -> Tensor:
-    """(N, K, ...) at (N, K') positions."""
+    """(N, K, ...) values and (N, K') positions -> (N, K', ...)."""
     return x.take_along_dim(positions.view(*positions.shape, *[1] * (x.ndim - 2)), dim=1)

@@ -1,10 +1,11 @@
-"""Fitting the Reacher variant: operator and transport head descend one loss (`transport_loss`).
+"""Fitting the Reacher variant: operator and transport head minimise `transport_loss` jointly.
 
-    α   of 21 points, the most successes, the least mean task cost, the larger α
+    α         grid of 21 points: the most successes, then the least mean cost, then the larger α
     s, c(z̃)   each: cross-entropy to the best executed candidate + 0.25 all ordered pairs, T = 0.1
 
-Ranks have no slope, so the two share no gradient: the head watches what the operator makes of the
-pools. Calibration starts choose the checkpoint and, conservatively, the gate.
+The head reads ranks of the operator's scores. Ranks have no gradient, so the head's loss does not
+reach the operator. Calibration starts choose the checkpoint and, by the conservative policy, the
+gate.
 
 Legend: N starts, K candidates, F token width.
 """
@@ -41,7 +42,7 @@ ALPHAS = tuple(i / 20 for i in range(21))
 
 
 class Lesson(NamedTuple):
-    """What updates read of fitting starts, candidates by ID."""
+    """Training data of the fitting starts, candidates sorted by ID."""
 
     tokens: Tensor  # (N, K, F)
     base: Tensor  # (N, K) float64
@@ -52,7 +53,7 @@ class Lesson(NamedTuple):
     paths: Trajectories
 
     def rows(self, at: Tensor) -> "Lesson":
-        """Of some starts."""
+        """The data of the chosen starts."""
         outcomes, paths = (self.success[at], self.cost[at]), self.paths.rows(at).to(torch.float32)
         return Lesson(
             self.tokens[at], self.base[at], self.ids[at], self.ranks[at], *outcomes, paths
@@ -66,9 +67,10 @@ def fit_temporal(
     criterion: Criterion,
     config: TemporalConfig | None = None,
 ) -> TemporalAlignment:
-    """Fit on some starts, choose checkpoint and gate on others, which need no trajectories.
+    """Fit on the starts of `fit`, choose checkpoint and gate on those of `calibration`.
 
-    Starts of one outcome class teach too, by their costs. Every fitting candidate must be executed.
+    Starts of one outcome class are used too, because costs order their candidates. Every fitting
+    candidate must have been executed. Calibration starts need no trajectories.
     """
     c = config or TemporalConfig()
     _check(fit, trajectories, calibration, c)
@@ -76,7 +78,7 @@ def fit_temporal(
     a, operator, device = c.align, relational.operator, lesson.tokens.device
     assert operator is not None
     trials = []
-    with torch.random.fork_rng(devices=[]):  # layers draw from the global stream when they are made
+    with torch.random.fork_rng(devices=[]):  # constructors draw from the global generator
         head = TemporalTransport(c.hidden, c.radius)
     initialise(head, torch.Generator().manual_seed(seed_for("transport", a.seed)))
     head.to(device)
@@ -84,7 +86,7 @@ def fit_temporal(
         for update, loss in _descend(operator, head, lesson, criterion, c):
             weights = [copy.deepcopy(module.state_dict()) for module in (operator, head)]
             trials.append((_judge(relational, calibration, update, loss), weights))
-    # Of equals the first is kept: the earlier checkpoint.
+    # `max` keeps the first of equals: the earlier checkpoint.
     chosen, weights = max(trials, key=lambda trial: (trial[0].successes, -trial[0].cost))
     for module, state in zip((operator, head), weights, strict=True):
         module.load_state_dict(state)
@@ -97,7 +99,10 @@ def fit_temporal(
 
 
 def fit_alpha(ranks: Tensor, ids: Tensor, outcomes: Outcomes) -> Fusion:
-    """(N, K, 2) ranks of L and T -> weights (α, 1 - α); ties in cost too go to the larger α."""
+    """(N, K, 2) ranks of L and T -> the fusion with weights (α, 1 - α).
+
+    The most successes win, then the least mean task cost, then the larger α.
+    """
     if outcomes.cost is None or not len(ids):
         raise DjepaError(
             "α is chosen by successes and task costs of at least one start: give them."
@@ -142,8 +147,8 @@ def _check(
 def _prepare(
     fit: Population, trajectories: Trajectories, c: TemporalConfig
 ) -> tuple[Alignment, Lesson]:
-    """An alignment with its base and an untrained operator: it scores, but cannot decide yet."""
-    by_id = fit.evidence.ids.argsort(dim=1)  # the order in which candidates come has no effect
+    """An alignment with fitted base score and untrained operator, and the training data."""
+    by_id = fit.evidence.ids.argsort(dim=1)  # so that the order of candidates has no effect
     evidence, outcomes = fit.evidence.columns(by_id), fit.outcomes.columns(by_id)
     a, relational, ranks = c.align, Alignment(c.align), evidence.ranks(c.align.base)
     fusion = fit_alpha(ranks, evidence.ids, outcomes)
@@ -165,7 +170,7 @@ def _descend(
     criterion: Criterion,
     c: TemporalConfig,
 ) -> Iterator[tuple[int, float | None]]:
-    """Stops at every checkpoint, before the first update too: update, loss of its batch."""
+    """Train both; yield (update, loss of its batch) at every checkpoint, first (0, None)."""
     a, parts = c.align, (operator, head)
     weights = [parameter for part in parts for parameter in part.parameters()]
     step = torch.optim.AdamW(weights, a.rate, weight_decay=a.decay)
@@ -175,8 +180,8 @@ def _descend(
         rows = rng.choice(len(lesson.ids), min(a.batch, len(lesson.ids)), replace=False)
         loss = _loss(operator, head, lesson.rows(torch.from_numpy(rows)), criterion, c)
         step.zero_grad()
-        loss.backward(inputs=weights)  # whatever the criterion learned by stays as it is
-        for part in parts:  # each by itself: the criterion's unit must not slow the operator down
+        loss.backward(inputs=weights)  # no gradients for the criterion's own parameters
+        for part in parts:  # apart: the criterion's scale must not affect the operator
             if not nn.utils.clip_grad_norm_(part.parameters(), a.clip).isfinite():
                 raise DjepaError(f"The gradient of update {update} is not finite.")
         step.step()
@@ -191,10 +196,10 @@ def _loss(
     criterion: Criterion,
     c: TemporalConfig,
 ) -> Tensor:
-    """What one batch costs.
+    """`transport_loss` of one batch.
 
-    The gate that the head sees is that of threshold 0, open where the operator claims any gain: the
-    calibrated one comes after training. The criterion enters as -c / T, in whatever unit it has.
+    The head reads the state of a gate with threshold 0, because the calibrated threshold is chosen
+    only after training. The criterion enters as -c / T, in its own unit.
     """
     tokens, base, ids, ranks, success, cost, paths = lesson
     refined, _ = operator.train()(tokens, base)
@@ -212,7 +217,7 @@ def _loss(
 def _judge(
     relational: Alignment, calibration: Population, update: int, loss: float | None
 ) -> Checkpoint:
-    """The gate that calibration starts give this operator, and what it then chooses."""
+    """Calibrate the gate for the current operator, and evaluate its choices."""
     a, ids, outcomes = relational.config, calibration.evidence.ids, calibration.outcomes
     base, refined = among(outcomes.observed, *relational.scores(calibration.evidence))
     gate = Gate(mode=a.mode, decimals=a.decimals)

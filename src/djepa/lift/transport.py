@@ -1,10 +1,9 @@
-"""Bounded temporal transport: every predicted step moves a little towards, or away from, what
-another model of the same latent space predicts for the same action.
+"""Bounded temporal transport: each predicted latent moves towards, or away from, another model's.
 
     z̃_{i,t} = ẑ^T_{i,t} + β_{i,t} (ẑ^L - ẑ^T)_{i,t} / max(‖ẑ^L - ẑ^T‖, η),  |β| ≤ ρ (Eq. 3)
 
-A network of widths 5, 32, 1 gives β. It reads the ranks by L and by T, the rank by the final score,
-the state of the gate and the time.
+Both models share the latent space. A network of widths 5, 32, 1 gives β. Its inputs are the ranks
+by L and by T, the rank by the final score, the state of the gate and the time.
 
 Legend: N starts, K candidates, B blocks, D latent; T the model whose futures move, L the other.
 """
@@ -22,7 +21,7 @@ ETA = 1e-12
 
 
 class TemporalTransport(nn.Module):
-    """The coefficient network; its last layer starts at zero, so nothing moves."""
+    """The coefficient network. Its last layer starts at zero, so initially β = 0."""
 
     def __init__(self, hidden: int = 32, radius: float = 0.1) -> None:
         super().__init__()
@@ -32,7 +31,7 @@ class TemporalTransport(nn.Module):
             nn.init.zeros_(parameter)
 
     def initialise(self, random: torch.Generator) -> None:
-        """Fresh weights of the first layer; the last one stays at zero."""
+        """Draw weights for the first layer; the last layer stays at zero."""
         initialise(self.up, random)
 
     def coefficients(self, ranks: Tensor, gate: Tensor, steps: int) -> Tensor:
@@ -79,10 +78,11 @@ def transport_loss(
     pairs: float = 0.25,
     preserve: float = 0.02,
 ) -> Tensor:
-    """Both scores are to follow execution: successes first, then the smaller task cost, then IDs.
+    """Fit both scores to the executed order: successes first, then smaller task cost, then ID.
 
-    Cross-entropy to the best candidate and all ordered pairs, for the operator's scores and for the
-    criterion on transported futures, + 0.02 mean squared movement of the futures.
+    For the operator's scores `refined` and for the criterion on transported futures, each:
+    cross-entropy to the best candidate + `pairs` · loss of all ordered pairs. To the sum is added
+    `preserve` · mean squared movement of the futures.
     """
     check_pools(ids, refined=refined, transported=transported, cost=cost)
     if success.dtype != torch.bool or success.shape != ids.shape:
@@ -99,7 +99,7 @@ def transport_loss(
 
 
 def _ordered_pairs(score: Tensor, wanted: Tensor, temperature: float) -> Tensor:
-    """Mean over pairs of softplus((s_first - s_later) / T), first and later as wanted."""
+    """Mean of softplus((s_i - s_j) / T) over pairs where `wanted` puts i before j."""
     s = score.gather(1, wanted)
     gap = (s[:, :, None] - s[:, None]) / temperature
     K = s.shape[1]
