@@ -1,1 +1,1 @@
-"""What is known of a pool before anything is executed: label-free."""
+"""Label-free evidence: predictions for the candidates of a pool, before any is executed."""

@@ -1,10 +1,10 @@
-"""Evidence: what geometries predict for the candidates of one decision, as one token each.
+"""Evidence: the predictions of M geometries for the candidates of a decision, one token each.
 
     d_i^m = LN(ẑ_i^m - z_g^m)                 directions, within a geometry's own space   (§4.1)
-    r_i^m = (rank(c_i^m) - 1) / (K - 1)       preference, free of scale                   (§4.1)
+    r_i^m = (rank(c_i^m) - 1) / (K - 1)       ranks, free of scale                        (§4.1)
     v_i   = [d_i^1; ...; d_i^M; r_i^1; ...; r_i^M]
 
-Nothing here has seen an outcome; there is no field in which one could be stored.
+Evidence has no field for outcomes, so decisions made from it cannot read any.
 
 Legend: N starts, K candidates, M geometries, D latent (each geometry its own), F token width.
 """
@@ -27,14 +27,14 @@ from djepa.evidence.stored import StoredLatents
 if TYPE_CHECKING:
     from djepa.models.predictions import Stored
 
-RESIDENT = 2**27  # bytes of latents that are kept in memory; more stay in their files
+RESIDENT = 2**27  # bytes of latents kept in memory; larger ones are read from file on demand
 
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
     """Evidence of N decisions; make it with `from_arrays` or `from_bank`."""
 
-    identities: tuple[str, ...]  # N names of starts, NAME or NAME@LOOK; sets must not share a NAME
+    identities: tuple[str, ...]  # N starts, NAME or NAME@LOOK; populations must not share a NAME
     ids: Tensor  # (N, K) int64
     names: tuple[str, ...]  # M geometries, in the order of the ranks
     costs: Tensor  # (N, K, M) float64 native costs
@@ -47,12 +47,12 @@ class Evidence:
 
     @property
     def candidates(self) -> int:
-        """K."""
+        """K, the number of candidates of a pool."""
         return self.ids.shape[1]
 
     @property
     def directed(self) -> tuple[str, ...]:
-        """Geometries of which directions are known: they have latents and goals."""
+        """Geometries with latents and goals, for which directions can be computed."""
         return tuple(name for name in self.names if name in self.latents and name in self.goals)
 
     @classmethod
@@ -65,11 +65,11 @@ class Evidence:
         latents: Mapping[str, Any] | None = None,
         goals: Mapping[str, Any] | None = None,
     ) -> "Evidence":
-        """From any model's numbers; every array is copied.
+        """Evidence from arrays of any model; every array is copied.
 
-        `start_ids` N names, `candidate_ids` (N, K) int, `costs` name -> (N, K). Where known,
-        `latents` name -> (N, K, D) last predicted latents, or (N, K, H, D) futures of which the
-        last step is taken; `goals` name -> (N, D), needed where directions are used.
+        `start_ids` N names, `candidate_ids` (N, K) int, `costs` name -> (N, K). Optional: `latents`
+        name -> (N, K, D) last predicted latents, or (N, K, H, D) futures whose last step is used;
+        `goals` name -> (N, D), required for directions.
         """
         ids, names = _ids(candidate_ids), _names(start_ids)
         given = {
@@ -92,9 +92,9 @@ class Evidence:
 
     @classmethod
     def from_bank(cls, bank: Bank, names: Sequence[str], dense: Sequence[str]) -> "Evidence":
-        """From predictions stored beside a bank; `dense` names those whose latents are used.
+        """Evidence from predictions stored with a bank; latents of the geometries in `dense`.
 
-        Many latents stay on disk (`StoredLatents`), and those of a start are read when asked for.
+        Latents of more than RESIDENT bytes stay on disk (`StoredLatents`), and `rows` reads them.
         """
         from djepa.models.predictions import Stored
 
@@ -141,7 +141,7 @@ class Evidence:
         )
 
     def ranks(self, names: Sequence[str] | None = None) -> Tensor:
-        """Ranks r (N, K, M) float64 of these geometries, or of all."""
+        """Ranks r (N, K, M) float64 of the named geometries, by default of all."""
         chosen = [self.cost(name) for name in (self.names if names is None else names)]
         if not chosen:
             raise DjepaError("Ranks are those of at least one geometry.")
@@ -160,16 +160,16 @@ class Evidence:
 
     @property
     def stored(self) -> bool:
-        """Whether latents are still on disk; then take some starts at a time."""
+        """Whether latents are still on disk; then process a few starts at a time."""
         return isinstance(self.latents, StoredLatents)
 
     def split(self, starts: int) -> "Iterator[Evidence]":
-        """So many starts after the other, latents in memory."""
+        """Yield consecutive parts of `starts` starts, with latents in memory."""
         for part in torch.arange(len(self), device=self.ids.device).split(starts):
             yield self.rows(part)
 
     def rows(self, chosen: Any) -> "Evidence":
-        """The evidence of some starts, latents in memory."""
+        """The evidence of the chosen starts, with latents in memory."""
         at = torch.as_tensor(chosen, device=self.ids.device)
         at = at.nonzero().flatten() if at.dtype == torch.bool else at.long()
         ends = self.latents
@@ -188,14 +188,14 @@ class Evidence:
         )
 
     def to(self, device: str | torch.device) -> "Evidence":
-        """The same on another device."""
+        """A copy on another device."""
         ends = {name: end.to(device) for name, end in self.latents.items()}
         goals = {name: goal.to(device) for name, goal in self.goals.items()}
         ids, costs = self.ids.to(device), self.costs.to(device)
         return Evidence(self.identities, ids, self.names, costs, ends, goals, self.weights)
 
     def columns(self, positions: Tensor) -> "Evidence":
-        """Smaller pools: (N, K') positions to keep; ranks are those within what is left."""
+        """Keep the candidates at (N, K') positions; ranks refer to the remaining pool."""
 
         def take(x: Tensor) -> Tensor:
             return x.gather(1, positions[..., None].expand(-1, -1, x.shape[-1]))
@@ -217,7 +217,7 @@ class Evidence:
 
 
 def join(parts: Sequence[Evidence]) -> Evidence:
-    """All starts of several sets of evidence of the same geometries, one after the other."""
+    """Concatenate the starts of several sets of evidence of the same geometries."""
     first = parts[0]
     if len({(part.names, tuple(part.latents)) for part in parts}) > 1:
         raise DjepaError("Evidence of different geometries cannot be joined.")
@@ -231,7 +231,7 @@ def join(parts: Sequence[Evidence]) -> Evidence:
 
 
 def same_weights(known: Mapping[str, str], given: Mapping[str, str]) -> None:
-    """Refuse evidence of other weights under the same name; arrays have none and pass."""
+    """Raise if a geometry has another weight hash; evidence without hashes passes."""
     for name, of in given.items():
         if known.get(name, of) != of:
             raise DjepaError(
@@ -241,18 +241,18 @@ def same_weights(known: Mapping[str, str], given: Mapping[str, str]) -> None:
 
 
 def start_of(identity: str) -> str:
-    """The start that a row is of: NAME of `NAME@LOOK`."""
+    """The start of a row: NAME of `NAME@LOOK`."""
     return identity.split("@")[0]
 
 
 def clusters(identities: Sequence[str]) -> Tensor:
-    """(N,) int64: rows that are one start in several looks share a number, from 0 on."""
+    """(N,) int64 numbers from 0: rows of one start (in several looks) share a number."""
     numbers: dict[str, int] = {}
     return torch.tensor([numbers.setdefault(start_of(i), len(numbers)) for i in identities])
 
 
 def disjoint(**populations: Evidence) -> None:
-    """Refuse populations that share a start, in whatever look."""
+    """Raise if two populations share a start, even in different looks."""
     owner: dict[str, str] = {}
     for name, evidence in populations.items():
         for start in map(start_of, evidence.identities):
@@ -264,14 +264,14 @@ def disjoint(**populations: Evidence) -> None:
 
 
 def to_tensor(what: str, array: Any) -> Tensor:
-    """A copy that shares no memory, without gradients."""
+    """A tensor copy of `array` without shared memory or gradients; `what` names it in errors."""
     if isinstance(array, Tensor):
         if array.layout != torch.strided or array.is_meta:
             raise DjepaError(f"{what} must be a dense tensor that holds numbers.")
         return array.detach().clone()
     try:
         return torch.from_numpy(np.array(array, order="C"))
-    except (TypeError, ValueError, RuntimeError) as error:  # no numbers; rows of different lengths
+    except (TypeError, ValueError, RuntimeError) as error:  # not numbers, or a ragged list
         raise DjepaError(f"{what} must be an array of numbers: {error}") from None
 
 
@@ -283,7 +283,7 @@ def _ids(array: Any) -> Tensor:
 
 
 def _names(given: Iterable[str | int]) -> tuple[str, ...]:
-    """Names of starts as text, each once."""
+    """Names of starts as strings; duplicates raise an error."""
     rows = given.tolist() if hasattr(given, "tolist") else given
     if isinstance(rows, str) or not isinstance(rows, Iterable):
         raise DjepaError(f"start_ids must be N names, one per start, not {given!r}.")
@@ -304,7 +304,7 @@ def _named(what: str, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def _last(what: str, array: Any) -> Tensor:
-    """(N, K, D) last latents; of (N, K, H, D) futures the last step alone is copied."""
+    """(N, K, D) last latents, from latents or from the last step of (N, K, H, D) futures."""
     steps = array if hasattr(array, "ndim") else to_tensor(what, array)
     if steps.ndim not in (3, 4):
         raise DjepaError(f"{what} must be (N, K, D) or (N, K, H, D), got {tuple(steps.shape)}.")
@@ -321,6 +321,6 @@ def _goal(name: str, array: Any, end: Tensor) -> Tensor:
 
 
 def _latent(what: str, array: Any) -> Tensor:
-    """Directions are computed in float32: a number too large for it must show as an infinity."""
+    """A latent array; float64 becomes float32, as directions need, and overflow becomes inf."""
     latent = to_tensor(what, array)
     return latent.float() if latent.dtype == torch.float64 else latent

@@ -1,12 +1,12 @@
 """A base score that keeps magnitudes: a likelihood mixture of logarithms of costs.
 
-    ℓ_i^m = log c_i^m - min_j log c_j^m          how many times worse than the pool's best
+    ℓ_i^m = log c_i^m - min_j log c_j^m          log ratio to the pool's lowest cost
     b_i   = T Σ_m w_m ℓ_i^m,   w ≥ 0
 
-Ranks forget by how much one candidate is better than the next; ratios of costs do not, and like
-ranks they have no unit. A further input may be the pool density: the logarithm of the consensus
-distance. Ranks r_i^m of every input may be inputs beside the logarithms: a ratio of costs says much
-where costs are of one kind, and misleads where they are not. align/mixture.py fits the weights.
+Ranks discard by how much one candidate is better than the next. Ratios of costs keep it, and like
+ranks they have no unit. The pool density (logarithm of the consensus distance) may be a further
+input. So may the ranks r_i^m of every input, because ratios mislead where costs mix several kinds
+of terms. align/mixture.py fits the weights.
 
 Legend: N starts, K candidates, M inputs.
 """
@@ -27,32 +27,32 @@ TEMPERATURE = 0.05
 
 @dataclass(frozen=True)
 class LogMixture:
-    """Weights of the inputs, and what folds of the fitting starts say of them."""
+    """Fitted weights of the inputs, and their cross-validation."""
 
-    may_lack = ("ranked",)  # newer than the first suites
+    may_lack = ("ranked",)  # absent from the first suites
 
     names: tuple[str, ...]  # geometries whose costs are inputs
-    density: tuple[str, ...]  # geometries whose consensus distances are
-    weights: tuple[float, ...]  # of all of them
-    successes: int  # of the fitting starts; where outcomes are graded, 1,000 times their quality
-    held_out: int  # of the fitting starts, each judged by weights of the other folds
-    ranked: bool = False  # whether ranks of all of them are inputs too
+    density: tuple[str, ...]  # geometries whose consensus distances are inputs
+    weights: tuple[float, ...]  # w, one per entry of `inputs`
+    successes: int  # on fitting starts; with graded outcomes 1,000 times the sum of quality
+    held_out: int  # the same, each start scored with weights fitted on the other folds
+    ranked: bool = False  # whether the ranks of all these are inputs too
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The inputs in words, in the order of the weights."""
+        """Names of the inputs, in the order of the weights."""
         first = (*self.names, *(f"density of {name}" for name in self.density))
         return (*first, *(f"rank by {name}" for name in first)) if self.ranked else first
 
     def __call__(self, evidence: Evidence) -> Tensor:
-        """(N, K) float64 base score, the pool's lowest near 0; the same in any pool order."""
+        """(N, K) float64 base score b, the pool's lowest near 0; independent of the pool order."""
         return mix(mixture_inputs(evidence, self.names, self.density, self.ranked), self.weights)
 
 
 def mixture_inputs(
     evidence: Evidence, names: Sequence[str], density: Sequence[str] = (), ranked: bool = False
 ) -> Tensor:
-    """(N, K, M) float64: ℓ of every geometry, then of every density; then r of all of these."""
+    """(N, K, M) float64: ℓ of every cost, then of every density; with `ranked`, then their r."""
     costs = [evidence.cost(name) for name in names] + [consensus(evidence, n) for n in density]
     if any((cost < 0).any() for cost in costs):
         raise DjepaError("Logarithms need costs that are not negative. Mix ranks instead.")
@@ -64,7 +64,7 @@ def mixture_inputs(
 
 
 def mix(inputs: Tensor, weights: Sequence[float]) -> Tensor:
-    """(N, K, M) inputs -> (N, K) base score; 12 decimals, so that order of adding breaks no tie."""
+    """(N, K, M) inputs -> (N, K) base score b; 12 decimals, so that rounding breaks no tie."""
     score = torch.zeros(inputs.shape[:-1], dtype=torch.float64, device=inputs.device)
     for m, weight in enumerate(weights):
         score = score + TEMPERATURE * weight * inputs[..., m]

@@ -1,4 +1,4 @@
-"""Strict orders within a pool. Ties go to the smaller candidate ID, in float64, everywhere.
+"""Strict orders within a pool. Scores are compared in float64; ties go to the smaller ID.
 
 Legend: N starts, K candidates.
 """
@@ -17,17 +17,17 @@ def order(scores: Tensor, ids: Tensor) -> Tensor:
 
 
 def strict_ranks(scores: Tensor, ids: Tensor) -> Tensor:
-    """(N, K) -> (N, K) int64 in {0, ..., K - 1}: the place of each candidate in its pool."""
+    """(N, K) scores, IDs -> (N, K) int64 in {0, ..., K - 1}: rank in the pool, the best has 0."""
     return order(scores, ids).argsort(dim=-1)
 
 
 def ordinal_ranks(scores: Tensor, ids: Tensor) -> Tensor:
-    """r_i = (rank(c_i) - 1) / (K - 1), (N, K) float64 in [0, 1]; the best has 0."""
+    """(N, K) float64 r_i = (rank(c_i) - 1) / (K - 1) in [0, 1] (§4.1); the best has 0."""
     return strict_ranks(scores, ids).double() / (scores.shape[-1] - 1)
 
 
 def best(scores: Tensor, ids: Tensor) -> Tensor:
-    """(N, K) -> (N,) position of the winner."""
+    """(N, K) scores, IDs -> (N,) position of the lowest score."""
     scores = scores.double()
     beaten = scores > scores.amin(-1, keepdim=True)
     below = ids - torch.iinfo(ids.dtype).max  # at most 0, so that 1 is larger than any ID
@@ -35,7 +35,7 @@ def best(scores: Tensor, ids: Tensor) -> Tensor:
 
 
 def check_pools(ids: Tensor, **scores: Tensor) -> None:
-    """Refuse what has no strict order: one candidate, equal or negative IDs, numbers that are none.
+    """Raise unless pools have a strict order: K > 1, distinct IDs of at least 0, finite scores.
 
     `scores` are (N, K) each.
     """
@@ -56,7 +56,7 @@ def check_pools(ids: Tensor, **scores: Tensor) -> None:
 
 
 def check_values(ids: Tensor, **values_of: Tensor) -> None:
-    """Refuse (N, K, ...) values that are not of these candidates, or not finite."""
+    """Raise unless all values have shape (N, K, ...) as the IDs and are finite."""
     for name, values in values_of.items():
         if values.shape[:2] != ids.shape:
             raise DjepaError(f"{name} is {_shape(values)}, candidate IDs are {_shape(ids)}.")

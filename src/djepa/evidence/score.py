@@ -1,7 +1,7 @@
 """Scores and their direction.
 
-Shared code (ranks, gates, losses) reads costs: lower is better. Which way a score points is a
-property of the score, so that no rule is written twice.
+Shared code (ranks, gates, losses) reads costs, where lower is better. A score carries its direction
+so that this code need not exist twice.
 """
 
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from djepa.evidence.ranks import best, check_pools
 
 @dataclass(frozen=True)
 class Score:
-    """(N, K) numbers of N pools, and which end of them is good."""
+    """(N, K) values of N pools, and whether higher or lower is better."""
 
     values: Tensor
     higher_is_better: bool = False
 
     @property
     def cost(self) -> Tensor:
-        """(N, K), lower is better."""
+        """(N, K) values with the sign for which lower is better."""
         return -self.values if self.higher_is_better else self.values
 
     def winners(self, ids: Tensor) -> Tensor:
-        """(N,) positions; ties go to the smaller ID."""
+        """(N,) positions of the best candidates; ties go to the smaller ID."""
         check_pools(ids, score=self.values)
         return best(self.cost, ids)

@@ -1,4 +1,4 @@
-"""Last latents that stay in their files: of a large bank they would not fit into memory.
+"""Last latents read from file on demand, for banks whose latents do not fit into memory.
 
 Legend: N starts, K candidates, D latent.
 """
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class StoredLatents(Mapping[str, Tensor]):
-    """Name -> (N, K, D), read when asked for; `rows` reads those of some starts alone."""
+    """Mapping name -> (N, K, D), read on access; `rows` reads single starts."""
 
     stored: "Mapping[str, Stored]"
-    blocks: range  # shards
-    block: int  # starts of a shard
-    positions: Tensor | None = None  # (N, K') of the candidates that are left, in this order
+    blocks: range  # numbers of the shards
+    block: int  # starts per shard
+    positions: Tensor | None = None  # (N, K') positions of the remaining candidates, in order
 
     def __getitem__(self, name: str) -> Tensor:
-        """All of them, which may be more than memory holds."""
+        """All latents of one geometry, which may exceed the memory."""
         sizes = self.stored[name].bank.manifest["blocks"]
         return self._read(name, torch.arange(sum(sizes[b]["starts"] for b in self.blocks)))
 
     def __contains__(self, name: object) -> bool:
-        return name in self.stored  # without reading it
+        return name in self.stored  # the Mapping default would read the file
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.stored)
@@ -39,11 +39,11 @@ class StoredLatents(Mapping[str, Tensor]):
         return len(self.stored)
 
     def rows(self, at: Tensor) -> dict[str, Tensor]:
-        """Name -> (n, K, D) of these starts."""
+        """Name -> (n, K, D) latents of the starts at (n,) rows."""
         return {name: self._read(name, at) for name in self.stored}
 
     def columns(self, positions: Tensor) -> "StoredLatents":
-        """Smaller or reordered pools; nothing is read."""
+        """Keep or reorder candidates by (N, K') positions; reads no file."""
         if self.positions is not None:
             positions = self.positions.gather(1, positions)
         return replace(self, positions=positions)

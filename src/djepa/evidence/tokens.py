@@ -1,4 +1,4 @@
-"""From evidence to the operator's tokens, and the pool density.
+"""The operator's tokens, computed from evidence, and the pool density.
 
 Legend: N starts, K candidates, F token width, D latent.
 """
@@ -12,18 +12,18 @@ from djepa.errors import DjepaError, unknown_name
 from djepa.evidence.evidence import Evidence
 
 NEIGHBOURS = 8
-AT_ONCE = 2**21  # distances between candidates in memory
-LEAST = 1e-12  # of the pool's largest cost: what is less is raised to it before the logarithm
+AT_ONCE = 2**21  # pairwise distances held in memory
+LEAST = 1e-12  # smaller shares of the pool's largest cost are raised to this one before the log
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Which coordinates make a token."""
+    """The coordinates of a token v_i: directions, ranks, extras and latents, in this order."""
 
-    dense: tuple[str, ...]  # geometries that give directions
-    ranked: tuple[str, ...]  # and ranks
-    extras: tuple[str, ...] = ()  # of "log", "agreement"
-    raw: tuple[str, ...] = ()  # geometries whose last latents enter as they are
+    dense: tuple[str, ...]  # geometries whose directions d_i enter
+    ranked: tuple[str, ...]  # geometries whose ranks r_i enter
+    extras: tuple[str, ...] = ()  # any of "log", "agreement"
+    raw: tuple[str, ...] = ()  # geometries whose last latents enter unchanged
 
     def __post_init__(self) -> None:
         for name in self.extras:
@@ -33,7 +33,7 @@ class Tokens:
             raise DjepaError("A token needs at least one coordinate: a direction or a rank.")
 
     def __call__(self, evidence: Evidence) -> Tensor:
-        """(N, K, F) float32."""
+        """(N, K, F) float32 tokens."""
         parts = [evidence.directions(name) for name in self.dense]
         if self.ranked:
             parts.append(evidence.ranks(self.ranked).float())
@@ -43,24 +43,24 @@ class Tokens:
 
 
 def consensus(evidence: Evidence, name: str) -> Tensor:
-    """(N, K) mean distance of a predicted end to its 8 nearest neighbours in the pool.
+    """(N, K) float64 mean distance of a last latent to its 8 nearest neighbours in the pool.
 
-    Neither the goal nor an outcome enters.
+    It uses neither the goal nor an outcome.
     """
     _check_latents(evidence, name)
-    exact = "donot_use_mm_for_euclid_dist"  # by a product, small distances are lost in rounding
+    exact = "donot_use_mm_for_euclid_dist"  # a matrix product would lose small distances
     found = []
     for part in evidence.split(max(1, AT_ONCE // evidence.candidates**2)):
         end = part.latents[name].float()
         distances = torch.cdist(end, end, compute_mode=exact)
         some = min(1 + NEIGHBOURS, distances.shape[-1])
-        near = distances.topk(some, dim=-1, largest=False).values  # ascending, itself the first
+        near = distances.topk(some, dim=-1, largest=False).values  # ascending, itself first
         found.append(near[..., 1:].mean(-1))
     return torch.cat(found).double()
 
 
 def _check_latents(evidence: Evidence, name: str) -> None:
-    """Names them, and reads nothing: they may lie on disk."""
+    """Raise if the geometry has no latents; reads none, because they may be on disk."""
     if name not in evidence.latents:
         raise unknown_name("last latents of", name, evidence.latents)
 
@@ -71,9 +71,9 @@ def _latents(evidence: Evidence, name: str) -> Tensor:
 
 
 def log_ratios(costs: Tensor) -> Tensor:
-    """(N, K, M) float64 costs -> logarithms of how many times worse than the pool's best each is.
+    """(N, K, M) float64 costs -> ℓ_i = log c_i - min_j log c_j, per pool and column.
 
-    The least cost that counts is a share of the pool's largest, so that no unit matters.
+    Costs are bounded below by LEAST times the pool's largest, so that the unit has no effect.
     """
     least = (LEAST * costs.amax(1, keepdim=True)).clamp(min=torch.finfo(costs.dtype).tiny)
     logs = costs.maximum(least).log()
@@ -81,13 +81,13 @@ def log_ratios(costs: Tensor) -> Tensor:
 
 
 def _agreement(evidence: Evidence, tokens: Tokens) -> Tensor:
-    """The best and the worst rank that any geometry gives."""
+    """(N, K, 2): the best and the worst rank of a candidate over the geometries."""
     ranks = evidence.ranks(tokens.ranked).float()
     return torch.stack([ranks.amin(-1), ranks.amax(-1)], dim=-1)
 
 
 def _log(evidence: Evidence, tokens: Tokens) -> Tensor:
-    """How many times worse than the pool's best, as a logarithm."""
+    """(N, K, M) log ratios ℓ of the costs of the ranked geometries."""
     costs = [evidence.cost(name) for name in tokens.ranked]
     return log_ratios(torch.stack(costs, dim=-1)).float()
 
