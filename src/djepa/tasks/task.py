@@ -69,7 +69,7 @@ class Task:
     limit: float = 1.0  # controls of a planner lie within ± this
     sketch: Callable[[Any], Sketch] = no_sketch  # world -> how a page draws its states
     key: Callable[[], Mapping[str, RGB]] = dict  # meaning -> colour in its frames
-    # (N, S) states, (N, K, H, A) controls, (N, S) goals -> (N, K): distance of the end from the goal,
+    # (N, S) states, (N, K, H, A) controls, (N, S) goals -> (N, K): distance of the end to the goal,
     # for a part of the state that follows from the controls alone, such as the pusher
     endpoint: Callable[[Floats, Floats, Floats], Floats] | None = None
     # For recorded data, which cannot be executed: world -> the world of validation episodes

@@ -1,10 +1,10 @@
-"""gym-aloha's TransferCube and Insertion: somebody else's two arms, physics and rewards, unchanged.
+"""gym-aloha's TransferCube and Insertion: third-party arms, physics and rewards, unchanged.
 
 A control is 14 numbers as gym-aloha takes them: six joint angles (rad) and an opening in [0, 1] for
-the left arm, then for the right. It holds for 0.2 s, ten steps of the environment, in which its
-actions move evenly from the last control to this one. A state is what MuJoCo needs to go on with
-the same bits (time, positions, velocities, the solver's warm start, the drives' inputs), where two
-cameras are (they differ a little between starts, and only pictures show it), the last control and
+the left arm, then for the right. It holds for 0.2 s, ten steps of the environment, whose actions
+go linearly from the last control to this one. A state is what MuJoCo needs to continue with the
+same bits (time, positions, velocities, the solver's warm start, the drives' inputs), the
+poses of two cameras (varied a little between starts, visible only in images), the last control and
 the largest reward so far. Success is the environment's own: its largest reward, 4, at any step.
 
 Legend: K candidates, H controls, S numbers in a state.
@@ -29,7 +29,7 @@ RULES = ("gym-aloha.v1",)
 COMMAND, ARM = 14, 8  # numbers of a control; positions of an arm: six joints, two fingers
 HOLD, REWARD = 10, 4  # steps of a control, the largest reward
 CAMERAS = ("top", "angle")
-HEAD = np.array([0.006] * 3 + [0.013] * 3)  # m and rad by which they differ
+HEAD = np.array([0.006] * 3 + [0.013] * 3)  # m and rad of variation of the cameras
 SEEN = HEAD.size * len(CAMERAS)
 SITES = ("cali_left_site1", "cali_right_site1")  # between the finger tips
 MAX_SPEED, LIMIT = 1e3, 4.0  # rad: the drives of the environment stop at 3.14158
@@ -37,9 +37,9 @@ MAX_SPEED, LIMIT = 1e3, 4.0  # rad: the drives of the environment stop at 3.1415
 
 @lru_cache(maxsize=len(TASKS))
 def load_env(task: str) -> Any:
-    """The dm_control environment inside gym-aloha's; its images are never asked for."""
+    """The dm_control environment inside gym-aloha's; its images are never rendered."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # dm_control looks for a display
+        with warnings.catch_warnings(action="ignore"):  # dm_control warns without a display
             from gym_aloha.env import AlohaEnv
     except ImportError as error:
         raise MissingExtraError("The worlds of gym-aloha", "aloha") from error
@@ -70,7 +70,7 @@ class AlohaWorld:
         self.restore(self.initial_state(np.random.default_rng(0)))
 
     def initial_state(self, rng: np.random.Generator) -> Floats:
-        """(S,) as the environment resets it: arms at rest, objects where its own sampler says."""
+        """(S,) as the environment resets it: arms at rest, objects placed by its own sampler."""
         from gym_aloha.tasks import sim
         from gym_aloha.utils import sample_box_pose, sample_insertion_pose
 
@@ -84,7 +84,7 @@ class AlohaWorld:
         return np.concatenate([self._read(), seen, self._env.task.get_qpos(physics), [0.0]])
 
     def restore(self, state: npt.ArrayLike) -> None:
-        """Become `state` (S,); no physics step is run."""
+        """Set the state to `state` (S,); no physics step is run."""
         self._state = as_state("gym-aloha", self.state_size, state)
 
     def snapshot(self) -> Floats:
@@ -130,7 +130,7 @@ class AlohaWorld:
         return found
 
     def judge(self, goal: npt.ArrayLike, states: npt.ArrayLike) -> tuple[Bools, Floats]:
-        """(..., S) states -> success and how much reward is missing to the goal's (S,)."""
+        """(..., S) states -> success, and the goal's reward minus that of the state."""
         there, here = as_ends(self.state_size, goal, states)
         cost = np.maximum(there[..., -1] - here[..., -1], 0.0)
         return cost < 1.0, cost
@@ -140,13 +140,13 @@ class AlohaWorld:
         return np.append(start[:-1], float(REWARD))
 
     def places(self, states: Floats) -> Floats:
-        """(..., objects, 7) position and quaternion of what lies on the table."""
+        """(..., objects, 7) position and quaternion of the objects."""
         found = states[..., 1 + 2 * ARM : 1 + self.positions]  # MuJoCo counts time as state
         return found.reshape(*found.shape[:-1], -1, 7)
 
     @property
     def chain(self) -> Chain:
-        """What inverse kinematics needs to know of both arms."""
+        """The kinematic chain of both arms, for inverse kinematics."""
         sites = [int(self._model.site(name).id) for name in SITES]
         low, high = self._model.jnt_range[:6].T
         return Chain(self._engine, self._model, sites, low + 0.01, high - 0.01)

@@ -1,4 +1,4 @@
-"""Scripted experts for gym-aloha: from where its objects lie to commands of both arms.
+"""Scripted experts for gym-aloha: from poses of its objects to commands of both arms.
 
     transfer cube   right grasps the cube from above, raises it; left takes it from the side
     insertion       right grasps the peg and left the socket; both rise, then the peg goes in
@@ -27,7 +27,7 @@ UP, SIDE = np.array([0.0, 0.0, 1.0]), np.array([1.0, 0.0, 0.0])
 
 
 def expert(world: AlohaWorld, state: Floats) -> tuple[Floats, Floats]:
-    """(H, 14) commands that solve most starts, and the (H, 16) poses that they follow."""
+    """(H, 14) commands that solve most starts, and their (H, 16) tool poses."""
     home = state[-COMMAND - 1 : -1]
     begin = tool_poses(world, home).reshape(2, POSE)
     make = {"transfer cube": _transfer, "insertion": _insertion}[world.variant]
@@ -38,13 +38,13 @@ def expert(world: AlohaWorld, state: Floats) -> tuple[Floats, Floats]:
 
 
 def _turn(yaw: float, pitch: float, roll: float = 0.0) -> Floats:
-    """(4,) of a tool whose x points ahead and whose fingers are apart along y, in degrees."""
+    """(4,) quaternion from degrees; at 0 the tool points along x, its fingers open along y."""
     found = Rotation.from_euler("ZYX", (yaw, pitch, roll), degrees=True)
     return np.asarray(found.as_quat(scalar_first=True))
 
 
 def _grasp(place: Floats, turn: Floats, when: tuple[int, int, int]) -> list[Key]:
-    """From above, down, and closed."""
+    """Keys of a grasp: above the object, down, and closed."""
     above, there, shut = when
     keys = (above, place + 0.1 * UP, OPEN), (there, place, OPEN), (shut, place, SHUT)
     return [Key(at, where, turn, opening) for at, where, opening in keys]

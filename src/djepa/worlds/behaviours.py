@@ -1,7 +1,7 @@
 """Behaviours that touch the block: contact-rich data and reference segments without a download.
 
-A behaviour looks at the state and answers one control. It draws every choice from the generator it
-was given, so a seed fixes a segment. Controls are float32 values, as they are stored.
+A behaviour maps a state to a control. It draws every choice from its generator, so a seed fixes a
+segment. Controls have float32 values, as they are stored.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,10 +26,10 @@ class Behaviour(Protocol):
 
 
 class GoRoundAndPush:
-    """Walks round the block to a point behind it, pushes through its centre, and starts again.
+    """Moves round the block to a point behind it, pushes through its centre, and repeats.
 
-    The side is drawn around the one the pusher is on, pace and length of the push at random; the
-    push aims beside the centre now and then, which turns the block.
+    Direction, pace and length of the push are drawn at random, the direction around the side that
+    the pusher is on. Some pushes aim beside the centre, which turns the block.
     """
 
     def __init__(self, world: PushWorld, rng: np.random.Generator) -> None:
@@ -42,7 +42,7 @@ class GoRoundAndPush:
         """Draw a push: direction, end point beyond the centre, pace."""
         rng = self._rng
         toward = np.arctan2(*(centre - pusher)[::-1])
-        for _ in range(16):  # prefer a side that the pusher can stand on
+        for _ in range(16):  # prefer a side where the pusher fits
             angle = toward + rng.uniform(-0.6, 0.6) * np.pi
             self._heading = np.array([np.cos(angle), np.sin(angle)])
             behind = centre - self._radius * self._heading
@@ -90,7 +90,7 @@ class WeakContact:
 
 
 def _round(pusher: Floats, goal: Floats, centre: Floats, radius: float) -> Floats:
-    """The next waypoint on the way to `goal` that keeps outside the circle around the block."""
+    """The next waypoint on a path to `goal` outside the circle around the block."""
     arm, wanted = pusher - centre, goal - centre
     here, there = np.arctan2(arm[1], arm[0]), np.arctan2(wanted[1], wanted[0])
     turn = (there - here + np.pi) % (2 * np.pi) - np.pi
@@ -101,7 +101,7 @@ def _round(pusher: Floats, goal: Floats, centre: Floats, radius: float) -> Float
 
 
 def _towards(pusher: Floats, waypoint: Floats, pace: float, rng: np.random.Generator) -> Floats:
-    """A control towards the waypoint at no more than the given pace, with a little hand tremor."""
+    """A control towards the waypoint at no more than the given pace, with a little noise."""
     step = (waypoint - pusher) / ACTION_SCALE * 2.0
     norm = float(np.linalg.norm(step))
     step = step * min(1.0, pace / norm) if norm > 0 else step
@@ -131,16 +131,16 @@ def drive(world: PushWorld, behaviour: Behaviour, controls: int) -> tuple[Floats
 
 
 class Explorer:
-    """Training data that has seen what a pool may hold: other hands, more tremor, plain noise.
+    """Behaviour of training episodes, as varied as pools: behaviours with more noise, plain noise.
 
-    For 10 to 30 controls at a time it is a behaviour with a tremor of its own, or a smooth or a
-    uniform random walk.
+    For 10 to 30 controls at a time it is a behaviour with its own noise level, or smooth or uniform
+    random controls.
     """
 
     def __init__(
         self, world: Any, rng: np.random.Generator, hands: Mapping[str, Any] | None = None
     ) -> None:
-        """`hands`: the behaviours of the world, by name; the push world's if none are given."""
+        """`hands`: the behaviours of the world, by name; by default those of the push world."""
         self._world, self._rng, self._hands = world, rng, hands or BEHAVIOURS
         self._left = 0
 

@@ -1,4 +1,4 @@
-"""How far one set of points is from another, and when a pile counts as shaped.
+"""Chamfer distance of two sets of points, and the success rules of the granular world.
 
 The distance adds both directions, in the unit of the points (the paper's Eq. 5):
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAIN, STRICT = 0.18, 0.12  # table units
-FINE = 1.23  # of 200 grains with piles of both kinds: studies/grains.py found it
+FINE = 1.23  # divides both thresholds for 200 grains, see studies/grains.py
 _PAIRS = 1 << 18  # distances held at a time: 2 MB stay in cache
 
 
 def chamfer(points: Floats, goal: Floats) -> Floats:
     """(..., n, 2) points, goal (m, 2) or (..., m, 2) -> (...) distance.
 
-    Every set is worked on by itself in a fixed order: batching does not change a bit.
+    Each set is computed alone in a fixed order: batching does not change a bit.
     """
     points, goal = np.asarray(points, np.float64), np.asarray(goal, np.float64)
     lead = np.broadcast_shapes(points.shape[:-2], goal.shape[:-2])
@@ -41,7 +41,7 @@ def chamfer(points: Floats, goal: Floats) -> Floats:
 
 
 def _chamfer(p: Floats, q: Floats) -> Floats:
-    """(N, n, 2), (N, m, 2) -> (N,). The square root is taken of the smallest squares alone."""
+    """(N, n, 2), (N, m, 2) -> (N,). Takes the square root after the minimum."""
     squares = (p[:, :, None, 0] - q[:, None, :, 0]) ** 2
     squares += (p[:, :, None, 1] - q[:, None, :, 1]) ** 2
     there, back = np.sqrt(squares.min(axis=2)), np.sqrt(squares.min(axis=1))

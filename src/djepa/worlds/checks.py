@@ -1,4 +1,4 @@
-"""What worlds refuse before they execute, judge or draw anything."""
+"""Checks of states and controls before a world executes, judges or draws."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from djepa.worlds.protocol import Floats, Frames
 
 
 def as_state(world: str, numbers: int, state: npt.ArrayLike) -> Floats:
-    """(numbers,) finite float64, a copy."""
+    """A copy of `state` as (numbers,) finite float64."""
     array = np.array(state, dtype=np.float64)
     if array.shape != (numbers,):
         raise DjepaError(
@@ -49,7 +49,7 @@ def as_ends(numbers: int, goal: npt.ArrayLike, states: npt.ArrayLike) -> tuple[F
 
 
 def as_states(numbers: int, states: npt.ArrayLike) -> Floats:
-    """(..., numbers) float64, to be drawn."""
+    """`states` as (..., numbers) float64, for drawing."""
     many = np.asarray(states, np.float64)
     if many.shape[-1:] != (numbers,):
         raise DjepaError(f"render: {numbers} numbers a state, got an array {many.shape}.")
@@ -63,7 +63,7 @@ def draw_states(
 
     `draw` takes tensors (N, S) of states and of goals, or None, and gives (N, size, size, 3).
     """
-    import torch  # only who draws waits for torch: workers that execute never do
+    import torch  # here, so that workers that only execute need not import torch
 
     def flat(array: Floats) -> torch.Tensor:
         return torch.from_numpy(array.reshape(-1, array.shape[-1]).copy())

@@ -1,4 +1,4 @@
-"""Appearance conditions of the push world: the same states, seen otherwise.
+"""Appearance conditions of the push world: other renderings of the same states.
 
 Legend: N frames, S side of a frame in pixels.
 
@@ -44,7 +44,7 @@ _ROW = 1 << 16  # a pixel's number is row * _ROW + column, whatever the size of 
 
 
 def draw_look(shape: Shape, states: Tensor, size: int, look: str) -> Tensor:
-    """(N, 10) states -> uint8 (N, size, size, 3), on the states' device. `look` is in LOOKS."""
+    """(N, 10) states -> uint8 (N, size, size, 3) on their device. `look` is one of LOOKS."""
     if look not in SEVERITIES:
         raise unknown_name("look", look, LOOKS)
     return draw_condition(shape, states, size, *SEVERITIES[look])
@@ -53,7 +53,7 @@ def draw_look(shape: Shape, states: Tensor, size: int, look: str) -> Tensor:
 def draw_condition(
     shape: Shape, states: Tensor, size: int, condition: str, severity: float
 ) -> Tensor:
-    """Likewise, of a condition at any severity above 0; 1 is that of the first set of looks."""
+    """`draw_look` for a condition at any severity above 0; 1 is that of the first set of looks."""
     frames = draw_push(shape, states, size, appearance=_appearance(condition, severity))
     if condition in _CHANGES:
         step = max(1, (_GPU_PIXELS if states.is_cuda else _CPU_PIXELS) // size**2)
@@ -63,7 +63,7 @@ def draw_condition(
 
 
 def _appearance(condition: str, severity: float) -> Appearance:
-    """Colours of a condition: a new one is mixed with the part's own, per channel."""
+    """Colours of a condition: the new colour is mixed with that of the part, per channel."""
     if condition == PLAIN:
         return Appearance(marker="none")
     if condition not in COLOURS:
@@ -87,7 +87,7 @@ def darken(frames: Tensor, severity: float = 1.0) -> Tensor:
 
 
 def salt_pepper(frames: Tensor, states: Tensor, severity: float = 1.0) -> Tensor:
-    """Black and white pixels in uint8 (N, S, S, 3), where the states (N, 10) say.
+    """Black and white pixels in uint8 (N, S, S, 3), at pixels hashed from the states (N, 10).
 
     The numbers are compared as float64: a state rounded to float32 is another state here.
     """
@@ -103,7 +103,7 @@ def salt_pepper(frames: Tensor, states: Tensor, severity: float = 1.0) -> Tensor
 def _smooth(image: Tensor, axis: int, weights: tuple[float, ...]) -> Tensor:
     """Weighted sum of neighbours along one axis of float (N, S, S, 3).
 
-    A sum of shifted images and no convolution, whose order of sums may change with the batch. The
+    Shifted images are added, because a convolution may sum in another order for another batch. Each
     product is rounded before it is added, so that CPU and CUDA give the same bits.
     """
     side, reach = image.shape[axis], len(weights) // 2
@@ -130,7 +130,7 @@ def _to_levels(image: Tensor) -> Tensor:
 
 def _key(states: Tensor) -> Tensor:
     """One int64 per state: states (N, 10) -> (N,)."""
-    numbers = states.detach().double() + 0.0  # makes -0.0 the 0.0 that it equals
+    numbers = states.detach().double() + 0.0  # turns -0.0 into 0.0
     column = torch.arange(1, states.shape[1] + 1, device=states.device) * _STEP
     # Integer sums wrap and are exact in any order.
     return _mix(_mix(numbers.contiguous().view(torch.int64) + column).sum(-1))
@@ -144,7 +144,7 @@ def _mix(value: Tensor) -> Tensor:
 
 
 def _shift(value: Tensor, bits: int) -> Tensor:
-    """Right shift that fills with zeros; the one of int64 fills with the sign."""
+    """Logical right shift; that of int64 is arithmetic."""
     return (value >> bits) & ((1 << (64 - bits)) - 1)
 
 

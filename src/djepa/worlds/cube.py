@@ -1,14 +1,14 @@
 """The cube world: OGBench's UR5e arm with a two-finger gripper and one cube, through MuJoCo.
 
-State (73 numbers), all that the environment's next control depends on:
+State (73 numbers), which determines the effect of all further controls:
 
     0:21   positions: 6 joints of the arm, 8 of the gripper, place and quaternion of the cube
     21:41  their velocities
     41:61  warm start of the contact solver
     61:73  place and rotation matrix of the point between the fingers, as of the last integration
 
-The last twelve follow from the joints, but not to the last bit: the environment aims from where the
-fingers were before the last of its 25 integrations, so that place is a part of the state. A control
+The last twelve do not follow exactly from the joints: the environment aims from the position of the
+fingers before the last of its 25 integrations, so that is a part of the state. A control
 (5,) lasts 0.05 s: three shifts of up to 5 cm, a turn of up to 0.3 rad, closing or opening.
 """
 
@@ -30,15 +30,15 @@ FINGERS, CUBE, TURN = 6, slice(14, 17), slice(17, 21)  # driver joint, place and
 PINCH, PINCH_TURN = slice(61, 64), slice(64, 73)
 CLOSED = 0.8  # rad of the driver joint
 TOLERANCE = 0.04  # m
-MAX_SPEED = 1e3  # m/s or rad/s; no control leads there, so what is faster has come apart
+MAX_SPEED = 1e3  # m/s or rad/s; no control reaches it: larger speeds mean diverged physics
 RULES = ("cube.v1",)
 
 
 class CubeWorld:
     """An arm, a table and a cube.
 
-    The first one of a process compiles the model, which takes a second; all of them then share one
-    environment, into which each writes its own state before it executes anything.
+    The first world of a process compiles the model, which takes a second. All worlds share one
+    environment, into which each writes its own state before it executes.
     """
 
     name = "cube"
@@ -54,7 +54,7 @@ class CubeWorld:
         self._state = self.reset(0)
 
     def restore(self, state: npt.ArrayLike) -> None:
-        """Become `state` (73,); no physics step is run."""
+        """Set the state to `state` (73,); no physics step is run."""
         self._state = as_state("cube", STATE, state)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class CubeWorld:
         self.restore(saved["state"])
 
     def reset(self, seed: int) -> Floats:
-        """(73,) arm and cube at rest, drawn by the environment itself, which then is the state."""
+        """Set and return a state (73,) with arm and cube at rest, drawn by the environment."""
         self._env.reset(seed=seed)
         self._state = self._read()
         return self._state.copy()
@@ -97,8 +97,8 @@ class CubeWorld:
     def judge(self, goal: npt.ArrayLike, states: npt.ArrayLike) -> tuple[Bools, Floats]:
         """(..., 73) final states -> success and task cost; success is cost ≤ 1, OGBench's rule.
 
-        Cost is the distance of the cube from the goal's in units of 4 cm; how it lies does not
-        count, nor where the arm is.
+        Cost is the distance of the cube from the goal's in units of 4 cm; its orientation and the
+        arm do not count.
         """
         cost = cube_v1(*as_ends(STATE, goal, states))
         return cost <= 1.0, cost

@@ -1,8 +1,8 @@
-"""Behaviours of the cube world: what its references are made of.
+"""Behaviours of the cube world, which drive its references.
 
-As in `djepa.worlds.behaviours`, a behaviour looks at the state, answers one control, and draws
-every choice from its generator, so a seed fixes a segment. Controls are float32 values. All that
-a behaviour looks at is in the state, so none of them asks the world anything.
+As in `djepa.worlds.behaviours`, a behaviour maps a state to a control and draws every choice from
+its generator, so a seed fixes a segment. Controls have float32 values. Behaviours use the state
+alone, not the world.
 """
 
 from collections.abc import Callable
@@ -16,15 +16,15 @@ from djepa.worlds.protocol import Floats, World
 
 Maker = Callable[[World, np.random.Generator], Behaviour]
 LOW, HIGH = np.array([0.3, -0.3]), np.array([0.55, 0.3])  # where OGBench puts cubes, in m
-REST = 0.02  # height of the centre of a cube that lies
-GRASPED = (0.4, 0.7)  # share of the way that the fingers are closed around the cube
+REST = 0.02  # height of the centre of a cube on the table
+GRASPED = (0.4, 0.7)  # range of closing with the cube between the fingers
 STEP = np.array([0.05, 0.05, 0.05])  # m of a full control
 BESIDE = 0.065  # m from the cube's centre to where a push begins
 OPEN, SHUT = -1.0, 1.0
 
 
 class Carry:
-    """Takes the cube, lifts it, brings it to a random place, puts it down or lets it go."""
+    """Grasps and lifts the cube, moves it to a random place, and puts it down or drops it."""
 
     def __init__(self, world: World, rng: np.random.Generator) -> None:
         self._rng = rng
@@ -82,7 +82,7 @@ class Nudge:
 
     def _aim(self, cube: Floats) -> None:
         rng = self._rng
-        for _ in range(16):  # prefer a side that the hand can come down on
+        for _ in range(16):  # prefer a side where the hand can descend
             angle = rng.uniform(-np.pi, np.pi)
             self._heading = np.array([np.cos(angle), np.sin(angle)])
             behind = cube - BESIDE * self._heading
@@ -108,7 +108,7 @@ class Nudge:
         return _towards(hand, place, 0.0, SHUT, self._pace, self._rng)
 
     def _beside(self, hand: Floats, cube: Floats) -> Floats:
-        """Where to go next on the way to the point behind the cube; there, the push is fixed."""
+        """The next waypoint to the point behind the cube; once there, the push is fixed."""
         side = np.array([-self._heading[1], self._heading[0]])
         behind = cube - BESIDE * self._heading + self._aside * side
         if np.linalg.norm(behind - hand[:2]) > 0.03:  # over the cube, not through it
@@ -124,7 +124,7 @@ BEHAVIOURS: dict[str, Maker] = {"carry": Carry, "nudge": Nudge}
 
 
 class Explorer:
-    """Training data that has seen what a pool may hold: other hands, tremor, plain noise."""
+    """Behaviour of training episodes, as varied as pools: behaviours with noise, plain noise."""
 
     def __init__(self, world: World, rng: np.random.Generator) -> None:
         self._world, self._rng, self._left = world, rng, 0
@@ -166,8 +166,8 @@ def holds(state: Floats) -> bool:
 def _towards(
     hand: Floats, place: Floats, turn: float, grip: float, pace: float, rng: np.random.Generator
 ) -> Floats:
-    """A control towards a place at no more than the given pace, with a little tremor."""
-    shift = 2.5 * (place - hand) / STEP  # the arm does about 0.4 of what it is asked
+    """A control towards a place at no more than the given pace, with a little noise."""
+    shift = 2.5 * (place - hand) / STEP  # the arm moves about 0.4 of the command
     far = float(np.abs(shift).max())
     shift = shift * min(1.0, pace / far) if far > 0 else shift
     move = np.array([*shift, np.clip(2.0 * turn / 0.3, -1.0, 1.0), 0.0])
@@ -177,12 +177,12 @@ def _towards(
 
 
 def _control(values: Floats) -> Floats:
-    """Values as they are stored: within ±1, float32 values."""
+    """Values clipped to ±1 and rounded to float32, as they are stored."""
     return np.clip(values, -1.0, 1.0).astype(np.float32).astype(np.float64)
 
 
 def _yaw(matrix: Floats) -> float:
-    """Of a hand that points down, from its rotation matrix (9,)."""
+    """Yaw of a hand that points down, from its rotation matrix (9,)."""
     return float(np.arctan2(matrix[3], matrix[0]))
 
 

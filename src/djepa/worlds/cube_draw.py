@@ -1,8 +1,8 @@
 """Frames of the cube world: batched torch on whatever device the states are on, without OpenGL.
 
-The picture is what OGBench's own camera `front_pixels` sees. Hand and cube are boxes, of which the
-faces that can be seen are drawn from far to near; the shadows lie straight below. The arm is not
-drawn, and the palm is translucent: OGBench makes both nearly transparent in its own pictures.
+The view is that of OGBench's camera `front_pixels`. Hand and cube are boxes whose visible faces are
+drawn from far to near, with shadows straight below. The arm is not drawn, and the palm is
+translucent: OGBench makes both nearly transparent in its own images.
 
 Legend: N frames, B boxes, F faces.
 """
@@ -20,7 +20,7 @@ RGB = tuple[int, int, int]
 EYE = (1.053, -0.014, 0.639)  # m, the camera
 RIGHT, UP = (0.0, 1.0, 0.0), (-0.628, 0.0, 0.778)  # not quite of length 1, as OGBench writes it
 SPAN = 2 * 0.41421356  # width of the picture at a distance of 1: 45 degrees
-NEAR = 0.2  # m; what is nearer is drawn as if it were there
+NEAR = 0.2  # m, least depth; nearer points are drawn at this depth
 RED, GOAL, PURPLE = (245, 66, 84), (150, 210, 150), (156, 71, 209)
 FLOOR, SHADOW, LINE = (46, 56, 77), (28, 34, 47), (120, 130, 150)
 TABLE = ((0.22, -0.38), (0.63, -0.38), (0.63, 0.38), (0.22, 0.38))  # OGBench's walls
@@ -40,7 +40,7 @@ class Boxes(NamedTuple):
 
 
 def draw_cube(states: Tensor, size: int = 112, goal: Tensor | None = None) -> Tensor:
-    """(N, 73) states -> uint8 (N, size, size, 3). Of a `goal` (N, 73) the cube is drawn beneath."""
+    """(N, 73) states -> uint8 (N, size, size, 3). The cube of `goal` (N, 73) is drawn beneath."""
     hand, palm, cube = _fingers(states), _palm(states), _cube(states, RED)
     layers: list[Layer] = []
     if goal is not None:
@@ -67,7 +67,7 @@ def _camera(like: Tensor) -> Tensor:
 
 
 def _faces(boxes: Boxes, reach: float, alpha: float = 1.0) -> list[Layer]:
-    """Of each box the three faces turned to the camera, far ones first over all boxes."""
+    """The three visible faces of each box, the farthest of all boxes first."""
     N, B = boxes.centres.shape[:2]
     away = _filled(EYE, boxes.centres) - boxes.centres
     along = _dot(away[..., None, :], boxes.axes.mT)  # the eye in each box's axes
@@ -78,7 +78,7 @@ def _faces(boxes: Boxes, reach: float, alpha: float = 1.0) -> list[Layer]:
         u, v = arms[..., (a + 1) % 3], arms[..., (a + 2) % 3]
         seen = (along[..., a].abs() > boxes.halves[:, a]).to(u)[..., None]
         middle = boxes.centres + outward * arms[..., a]
-        found.append(_square(middle, seen * u, seen * v))  # without area if not seen
+        found.append(_square(middle, seen * u, seen * v))  # a hidden one has no area
         normals.append(outward * boxes.axes[..., a])
     corners = torch.stack(found, dim=2).view(N, 3 * B, 4, 3)
     light = _light(torch.stack(normals, dim=2)).view(N, 3 * B, 1)
@@ -94,18 +94,18 @@ def _faces(boxes: Boxes, reach: float, alpha: float = 1.0) -> list[Layer]:
 
 
 def _square(middle: Tensor, u: Tensor, v: Tensor) -> Tensor:
-    """(..., 3) its middle and half its sides -> (..., 4, 3) its corners."""
+    """(..., 3) centre and half sides -> (..., 4, 3) corners."""
     return torch.stack([middle + i * u + j * v for i, j in CORNERS], dim=-2)
 
 
 def _light(normals: Tensor) -> Tensor:
-    """(..., 3) -> (...) how bright: most from above, a little from the front and from one side."""
+    """(..., 3) normals -> (...) brightness: mostly from above, some from the front and one side."""
     sun = _filled((0.25, 0.15, 0.95), normals)
     return 0.6 + 0.4 * _dot(normals, sun).clamp(0.0, 1.0)
 
 
 def _shadow(boxes: Boxes, reach: float) -> Polygons:
-    """Of the first box, straight below: what its first two axes span."""
+    """The shadow of the first box, straight below: the area spanned by its first two axes."""
     arms = boxes.axes[:, 0] * boxes.halves[0]
     corners = _square(boxes.centres[:, 0], arms[..., 0], arms[..., 1])
     flat, _ = project(corners * _filled((1.0, 1.0, 0.0), corners))
@@ -123,7 +123,7 @@ def _palm(states: Tensor) -> Boxes:
 
 
 def _fingers(states: Tensor) -> Boxes:
-    """A link and a pad on each side; how far apart follows from the driver joint, nearly linear."""
+    """A link and a pad on each side; their gap is nearly linear in the driver joint."""
     apart = 0.0471 - 0.0552 * states[:, FINGERS]
     zero = torch.zeros_like(apart)
     places = [
@@ -160,7 +160,7 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _filled(values: tuple[float, ...], like: Tensor) -> Tensor:
-    """Filled on the device: copying a list there would wait for it."""
+    """A tensor of these values, filled on the device: copying a list would wait for it."""
     return torch.stack([torch.full_like(like.new_empty(()), value) for value in values])
 
 

@@ -1,8 +1,8 @@
-"""Starts of the cube world: a state, its context, its history and a place of the cube in reach.
+"""Starts of the cube world: a state, its context, its history and a reachable cube position.
 
-A behaviour plays an episode; at some moment its numbers are taken. From there a fresh behaviour
-drives H controls: the reference. Where the cube is then is the goal. Other segments driven from the
-same state in the same way, that move the cube too, are decoys.
+A behaviour runs an episode, and the start is its state at a random step. From it a new behaviour
+drives H controls: the reference. The cube's final position is the goal. Other segments driven from
+the same state in the same way, that also move the cube, are decoys.
 """
 
 from functools import partial
@@ -16,7 +16,7 @@ from djepa.worlds.protocol import Floats
 from djepa.worlds.starts import CONTEXT_STRIDE, HISTORY, Start, drive_from, with_decoys
 
 DROPS = ("solved", "lost", "replay", "decoy")  # why a drawn start may not be kept
-LONGEST = 60  # controls before a start: time for the hand to reach the cube and take it
+LONGEST = 60  # controls before a start: time for the hand to reach and grasp the cube
 TABLE = np.array([[0.22, -0.38, 0.0], [0.63, 0.38, 0.4]])  # m, within OGBench's walls
 
 
@@ -25,7 +25,7 @@ def draw_start(
 ) -> tuple[Start, Controls] | str:
     """Draw one start and its (C, H, 5) centres, the first being the reference.
 
-    Returns the reason instead if the draw is not to be kept.
+    Returns the reason instead if the draw is dropped.
     """
     before = int(rng.integers(HISTORY, LONGEST + 1))
     fresh = partial(get_behaviour, behaviour, world, rng)
@@ -49,7 +49,7 @@ def initial_state(world: CubeWorld, rng: np.random.Generator) -> Floats:
 
 
 def _fault(world: CubeWorld, state: Floats, path: Floats) -> str | None:
-    """Why a segment teaches nothing, or cannot be seen."""
+    """Why a segment is dropped: it is already solved, or leaves the view; None if kept."""
     if world.judge(path[-1], state)[0]:
         return "solved"
     low, high = TABLE

@@ -1,4 +1,4 @@
-"""Frames of the push world, batched, on whatever device the states are on.
+"""Frames of the push world, batched, on the device of the states.
 
 Legend: N frames, P parts of the block.
 """
@@ -21,7 +21,7 @@ FIXED_MARKER = (256.0, 256.0, torch.pi / 4)  # the original's decoration; it is 
 
 @dataclass(frozen=True)
 class Appearance:
-    """Colours, and what the goal marker shows.
+    """Colours, and the pose of the goal marker.
 
     `marker` is "goal" (block and pusher of the goal given to `draw_push`), "fixed" (the original's
     decoration, always at the same pose) or "none".
@@ -82,7 +82,7 @@ def _local(shape: Shape, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=16)
 def _marker(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """(3,) likewise copied once."""
+    """(3,) pose of the fixed marker; also copied to the device once."""
     return torch.tensor(FIXED_MARKER, dtype=dtype, device=device)
 
 

@@ -1,7 +1,7 @@
 """OpenGL without a window, for MuJoCo's cameras: EGL, or OSMesa.
 
-Without shadows, reflections and anti-aliasing, one state always gives the same bytes. A machine
-without either library runs everything except pictures, and the error says so.
+Without shadows, reflections and anti-aliasing, a state always gives the same bytes. Without either
+library everything except pictures works, and the error says so.
 """
 
 import atexit
@@ -22,14 +22,14 @@ LARGEST = (640, 640)  # width and height that can be drawn
 
 @lru_cache(maxsize=1)
 def open_gl(process: int) -> Any:
-    """A context to draw in, by the first library that works; one for the process."""
+    """A context to draw in, by the first library that works; one per process."""
     problems, before = [], os.environ.get("PYOPENGL_PLATFORM")
     for library in LIBRARIES:
         os.environ["PYOPENGL_PLATFORM"] = library
         try:
             context = import_module(f"mujoco.{library}").GLContext(*LARGEST)
             context.make_current()
-            atexit.register(context.free)  # before Python takes the library away
+            atexit.register(context.free)  # before Python unloads the library
             return context
         except Exception as error:  # each library fails in its own way
             problems.append(f"{library}: {error}")
@@ -45,7 +45,7 @@ def open_gl(process: int) -> Any:
 
 
 class Canvas:
-    """What draws one MuJoCo model: `place` says where everything is, `draw` what a camera sees."""
+    """Draws one MuJoCo model: `place` sets the joints, `draw` renders a camera's view."""
 
     def __init__(self, engine: Any, model: Any, sites: bool = True) -> None:
         open_gl(os.getpid())
@@ -62,20 +62,20 @@ class Canvas:
         atexit.register(self.context.free)
 
     def place(self, positions: Floats) -> None:
-        """(nq,) positions of all joints."""
+        """Set the positions (nq,) of all joints."""
         self.data.qpos[:] = positions
         self.engine.mj_kinematics(self.model, self.data)
         self.engine.mj_camlight(self.model, self.data)
 
     def move(self, camera: str, by: Floats) -> None:
-        """(6,) m that the camera is shifted by, and the rotation vector that it is turned by."""
+        """Shift and turn a camera by (6,): m, then a rotation vector."""
         which, (shift, turn) = self.model.camera(camera).id, np.split(by, 2)
         matrix = self.data.cam_xmat[which].reshape(3, 3) @ Rotation.from_rotvec(turn).as_matrix()
         self.data.cam_xpos[which] += shift
         self.data.cam_xmat[which] = matrix.ravel()
 
     def draw(self, camera: str, out: Frames) -> None:
-        """(height, width, 3), in place."""
+        """Render into `out` (height, width, 3)."""
         e, parts = self.engine, self.engine.mjtCatBit.mjCAT_ALL
         e.mjr_setBuffer(e.mjtFramebuffer.mjFB_OFFSCREEN, self.context)  # another may be current
         self.camera.fixedcamid = self.model.camera(camera).id

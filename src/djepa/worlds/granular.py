@@ -1,12 +1,12 @@
 """The granular world: a flat board pushes a pile of discs on an open table.
 
 State (4 n numbers): x y of every grain, then the velocity x y of every grain. A control is one
-whole push (x0, y0, x1, y1): the board comes down at the first point, across the way to the second,
-moves there in a straight line, is lifted, and the grains come to rest. The board is up between
-pushes and so no part of the state. Units are those of `djepa.pools.granular`.
+whole push (x0, y0, x1, y1): the board is lowered at the first point, at right angles to the path,
+moves straight to the second, is lifted, and the grains come to rest. The board is up between pushes
+and so not part of the state. Units are those of `djepa.pools.granular`.
 
-The state is all there is. Every push runs in a space of its own, so a rollout that is stopped and
-restored anywhere goes on with the same bits.
+The state is complete. Every push runs in a new physics space, so a rollout that is stopped and
+restored anywhere continues with the same bits.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from djepa.worlds.granular_draw import GranularLook
 
 PUSH_BOUND = 4.0  # of every number of a push; `djepa.pools.granular` clips to the same
-FAR = 100.0  # no grain of a state may lie, or move in a second, further than this
-VIEW = 2.5  # what a frame shows is the square within ± this; pushed grains rarely leave it
+FAR = 100.0  # largest coordinate of a grain, and largest speed per second, in a state
+VIEW = 2.5  # frames show the square within ± this, which pushed grains rarely leave
 PILE = 2.3  # side of the reset pile, whatever the number of grains
-THICK = 0.56  # of a grain, in spacings of that pile: scaled by 0.6, its grains still do not touch
+THICK = 0.56  # of a grain, in spacings of that pile; a pile scaled by 0.6 has no contacts
 MAX_GRAINS = 1000
 
 
 class GranularWorld:
-    """`particles` grains on the table. Holds nothing but their live state for `step`."""
+    """`particles` grains on the table. Holds only their live state, for `step`."""
 
     name = "granular"
     version = 1
@@ -55,12 +55,12 @@ class GranularWorld:
         self.variant = "-".join((str(particles), *goals)) if len(goals) > 1 else str(particles)
         self.state_size = 4 * particles
         self.radius = grain_radius(particles)
-        self.rule, self.goals = rule, goals  # kinds of piles that its starts are to make
+        self.rule, self.goals = rule, goals  # kinds of goals of its starts
         self._cost = get_granular_rule(rule)
         self._state = as_state(reset_places(particles))
 
     def restore(self, state: npt.ArrayLike) -> None:
-        """Become `state` (4 n,); no physics is run."""
+        """Set the state to `state` (4 n,); no physics is run."""
         self._state = self._checked(state)
 
     def snapshot(self) -> Floats:
@@ -86,7 +86,7 @@ class GranularWorld:
     def judge(self, goal: npt.ArrayLike, states: npt.ArrayLike) -> tuple[Bools, Floats]:
         """(..., 4 n) final states -> success and task cost; success is cost < 1.
 
-        Velocities do not count, and neither does which grain is where.
+        Velocities and the identity of grains do not count.
         """
         end, final = as_ends(self.state_size, goal, states)
         cost = self._cost(places(final), places(end))
@@ -127,7 +127,7 @@ class GranularWorld:
 
 
 def places(states: Any) -> Any:
-    """(..., 4 n) states -> (..., n, 2) where the grains are."""
+    """(..., 4 n) states -> (..., n, 2) positions of the grains."""
     n = states.shape[-1] // 4
     return states[..., : 2 * n].reshape(*states.shape[:-1], n, 2)
 
@@ -139,7 +139,7 @@ def as_state(points: Floats) -> Floats:
 
 
 def grain_radius(particles: int) -> float:
-    """More grains are smaller grains: the pile keeps its size, and a distance its meaning."""
+    """Radius of a grain: it shrinks with their number, so that the pile keeps its size."""
     return THICK * PILE / _columns(particles) / 2
 
 
@@ -151,6 +151,6 @@ def reset_places(particles: int) -> Floats:
     """(n, 2) the pile that every episode begins with: a square patch about the middle."""
     side = _columns(particles)
     rows, columns = np.divmod(np.arange(particles), side)
-    short = (side - np.bincount(rows)[rows]) / 2  # a last row that is not full stands in the middle
+    short = (side - np.bincount(rows)[rows]) / 2  # centres an incomplete last row
     patch = np.stack([columns + short, rows], axis=1) - [(side - 1) / 2, rows[-1] / 2]
     return np.asarray(patch * (PILE / side))

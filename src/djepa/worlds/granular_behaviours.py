@@ -1,7 +1,7 @@
-"""Hands that shape a pile: references, attempts and training data without a download.
+"""Behaviours that shape a pile: references, attempts and training data without a download.
 
-A behaviour looks at the state and answers one push. It draws every choice from the generator it was
-given, so a seed fixes a segment. Pushes are float32 values, as they are stored.
+A behaviour maps a state to a push. It draws every choice from its generator, so a seed fixes a
+segment. Pushes have float32 values, as they are stored.
 
 Legend: n grains.
 """
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from djepa.worlds.granular import GranularWorld
 
 SCALES, SHIFT = (0.6, 0.9), 1.0  # of the reset pile, in each axis
-CLEAR = 0.2  # room between the board that comes down and the grains
+CLEAR = 0.2  # gap between the lowered board and the grains
 TREMOR, TURN = 0.04, 0.08  # table units, radians
-LEFT = 0.05  # distances of grains to the region that are not worth a push, all together
+LEFT = 0.05  # total distance of grains to the region below which no push is made
 
 
 @dataclass(frozen=True)
 class Region:
-    """A box to bring the grains into."""
+    """A box into which grains are pushed."""
 
     centre: Floats  # (2,)
     half: Floats  # (2,) half its sides
@@ -51,23 +51,23 @@ def pile_region(particles: int, scale: Floats, shift: Floats) -> Region:
 
 
 def region_of(points: Floats) -> Region:
-    """The box of some points (n, 2), a few stray ones left out."""
+    """The bounding box of points (n, 2), without a few outliers."""
     low, high = np.quantile(points, [0.03, 0.97], axis=0)
     return Region((low + high) / 2, (high - low) / 2)
 
 
 class Gather:
-    """Pushes grains that lie outside a region up to its edge, where most is to be gained.
+    """Pushes grains from outside a region to its edge, where that reduces the distance most.
 
-    The board comes down beyond the outermost grain of a lane as wide as itself and stops with its
-    face on the edge; a little tremor moves and turns every push. Within the region it sweeps.
+    The board is lowered beyond the outermost grain of a lane of its own width and stops with its
+    face on the edge, with a little noise in position and angle. Without grains outside it sweeps.
     """
 
     def __init__(
         self, world: GranularWorld, rng: np.random.Generator, region: Region | None = None
     ) -> None:
         self._rng, self._idle = rng, Sweep(world, rng)
-        self._touch = world.radius + BOARD_RADIUS  # board's middle line to a grain it touches
+        self._touch = world.radius + BOARD_RADIUS  # board's centre line to a touching grain
         self._region = region or pile_region(world.particles, *draw_change(rng))
 
     def act(self, state: Floats) -> Floats:
@@ -86,7 +86,7 @@ class Gather:
         return _as_push(end + turn, end)
 
     def _best(self, points: Floats) -> tuple[int, float, float, float]:
-        """(n, 2) from the region's centre -> axis, side, lane and distance to be gained there."""
+        """(n, 2) from the region's centre -> axis, side and lane of the best push, and its gain."""
         found = []
         for axis in (0, 1):
             across = points[:, 1 - axis]
@@ -101,7 +101,7 @@ class Gather:
 
 
 class Sweep:
-    """Aims through a random grain near the middle of the pile and goes on for a while beyond it."""
+    """Pushes through a random grain near the middle of the pile and some way beyond."""
 
     def __init__(self, world: GranularWorld, rng: np.random.Generator) -> None:
         self._rng, self._touch = rng, world.radius + BOARD_RADIUS
@@ -121,7 +121,7 @@ class Sweep:
 
 
 class Explorer:
-    """Training data that has seen what a pool may hold: both hands, and pushes at random."""
+    """Behaviour of training episodes, as varied as pools: both behaviours, and random pushes."""
 
     def __init__(self, world: GranularWorld, rng: np.random.Generator) -> None:
         self._world, self._rng = world, rng
@@ -140,7 +140,7 @@ class Explorer:
 
 
 def _frame(vectors: Floats, heading: Floats) -> tuple[Floats, Floats]:
-    """(n, 2) vectors -> their parts (n,) along a unit heading (2,) and across it, to the left."""
+    """(n, 2) vectors -> components (n,) along a unit heading (2,) and to its left."""
     (x, y), (c, s) = vectors.T, heading
     return c * x + s * y, c * y - s * x
 
@@ -151,7 +151,7 @@ def _turned(vector: Floats, angle: float) -> Floats:
 
 
 def _as_push(begin: Floats, end: Floats) -> Floats:
-    """(4,) within bounds, in numbers that float32 holds."""
+    """(4,) push, clipped to the bounds and rounded to float32."""
     push = np.clip(np.concatenate([begin, end]), -PUSH_BOUND, PUSH_BOUND)
     return push.astype(np.float32).astype(np.float64)
 

@@ -1,8 +1,8 @@
-"""Frames of the granular world, batched, on whatever device the grains are on.
+"""Frames of the granular world, batched, on the device of the grains.
 
 All grains of all frames are drawn at once: each covers a small patch, and a pixel takes the largest
-coverage of the grains that touch it. The largest does not depend on the order, so neither threads
-nor atomic operations change a bit; pixels follow `djepa.worlds.raster` (x right, y down).
+coverage of the grains that touch it. A maximum does not depend on the order, so neither threads nor
+atomic operations change a bit; pixels follow `djepa.worlds.raster` (x right, y down).
 
 Legend: N frames, n grains, s side of a patch in pixels.
 """
@@ -22,7 +22,7 @@ _CPU_CELLS, _GPU_CELLS = 1 << 20, 1 << 27  # pixels of images and patches held a
 
 @dataclass(frozen=True)
 class GranularLook:
-    """Colours, and how much of the table is seen: the square within ±`view`."""
+    """Colours, and the visible square of the table, within ±`view`."""
 
     grain: RGB = (90, 72, 56)
     goal: RGB = (144, 238, 144)
@@ -66,7 +66,7 @@ def coverage(grains: Tensor, radius: float, size: int, view: float) -> Tensor:
     side = _side(radius * scale, size)
     centre = (grains + view) * scale
     steps = torch.arange(side, device=grains.device)
-    # nan_to_num: an index made of NaN would leave the image, where values cannot be checked.
+    # nan_to_num: an index from NaN would lie outside the image, and a GPU cannot check values.
     origin = (centre - side / 2).floor().nan_to_num(0.0).clamp(0, size - side)
     apart = (origin[..., None] + (steps + 0.5) - centre[..., None]).float().square()  # (N, n, 2, s)
     share = (apart[:, :, 0, None, :] + apart[:, :, 1, :, None]).sqrt_()
@@ -84,12 +84,12 @@ def _side(radius: float, size: int) -> int:
 
 
 def _level(colour: RGB, like: Tensor) -> Tensor:
-    """(3,) a colour, filled on the device: copying a host list there would wait for it."""
+    """(3,) a colour, filled on the device: copying a host list would wait for it."""
     return torch.cat([torch.full((1,), level + 0.5, device=like.device) for level in colour])
 
 
 def _chunks(grains: Tensor, radius: float, size: int, view: float) -> list[slice]:
-    """Frames drawn at a time; a compiled graph is not unrolled over chunks."""
+    """Slices of frames drawn at a time; a compiled graph is not unrolled over chunks."""
     N = len(grains)
     if torch.compiler.is_compiling():
         return [slice(0, N)]

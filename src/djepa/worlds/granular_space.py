@@ -1,11 +1,11 @@
-"""One push of a flat board through grains, in an engine space built for it alone.
+"""One push of a flat board through grains, in a new physics space.
 
-Between two pushes nothing is kept: a space is built from the positions and velocities given, the
-board sweeps, is lifted, the grains come to rest, and the space is freed. What follows is therefore
-a function of those numbers and of the push, to the last bit, whatever ran before.
+Nothing is kept between two pushes: a space is built from positions and velocities, the board
+sweeps, is lifted, the grains come to rest, and the space is freed. The result is therefore a
+function of those numbers and of the push, to the last bit, whatever ran before.
 
-Grains do not roll (infinite moment), so that place and velocity are all there is of them. They
-enter the space one by one where they stand: the engine's order of contacts depends on nothing else.
+Grains do not roll (infinite moment), so position and velocity are their complete state. They enter
+the space one by one at their positions, which fixes the engine's order of contacts.
 
 Legend: n grains. Lengths are table units, times seconds.
 """
@@ -20,15 +20,15 @@ from djepa.worlds.protocol import Floats
 
 BOARD = 1.2  # width of the board's straight face
 BOARD_RADIUS = 0.04  # half its thickness; its ends are round
-FRICTION = 0.4  # factor of every surface; a contact takes the product of its two
+FRICTION = 0.4  # coefficient of every surface; a contact has the product of both
 DT = 0.02
 SPEED = 1.25  # of the board: at most 0.025 in one integration, less than the board is thick
-DAMPING = 1e-6  # share of speed left after a second: a grain let go at board speed slides 0.06
-SLOP = 0.002  # overlap that the engine leaves alone
+DAMPING = 1e-6  # share of speed left after a second: a grain released at board speed slides 0.06
+SLOP = 0.002  # overlap that the engine does not correct
 OVERLAP_LEFT = 0.8  # share of any other overlap left after one integration
-CHECK = 5  # integrations between two looks at whether the grains rest
-REST = 5e-4  # they do when none moved further than this between two looks
-MAX_SETTLE = 100  # integrations; then the grains are taken as they are
+CHECK = 5  # integrations between two checks whether the grains rest
+REST = 5e-4  # they rest if none moved further than this between two checks
+MAX_SETTLE = 100  # most integrations until rest; then the grains stay where they are
 SHORTEST = 1e-6  # a shorter push has no direction; the board stays up
 
 
@@ -49,7 +49,7 @@ def integrations(length: float) -> int:
 
 
 class _Space:
-    """A space of the engine itself: pymunk's own objects would take longer to make than to push."""
+    """A space of the engine, without pymunk's objects: making those takes longer than a push."""
 
     def __init__(self, grains: Floats, radius: float) -> None:
         self._space = chipmunk.cpSpaceNew()
@@ -115,7 +115,7 @@ class _Space:
         return np.array([(v.x, v.y) for v in vectors]).reshape(-1, 2)
 
     def free(self) -> None:
-        """Give the memory back; the engine's own space does not own what is in it."""
+        """Free the memory; the engine's space does not own its bodies and shapes."""
         chipmunk.cpSpaceFree(self._space)
         for shape in self._shapes:
             chipmunk.cpShapeFree(shape)

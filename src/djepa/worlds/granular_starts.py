@@ -1,12 +1,12 @@
-"""Starts of the granular world: a pile, its context, its history and a pile to make of it.
+"""Starts of the granular world: a pile, its context, its history and a goal pile.
 
-A hand spreads the reset pile with a few pushes; where it stops is the start. The pile to make is
+A behaviour spreads the reset pile with a few pushes; the result is the start. The goal pile is
 
-    reached   where a hidden reference of H pushes leads, aimed at a scaled and shifted pile
-    shaped    the reset pile itself, scaled and shifted: nothing says that H pushes can make it
+    reached   the result of a hidden reference of H pushes, aimed at a scaled and shifted pile
+    shaped    the reset pile itself, scaled and shifted: H pushes may not suffice to make it
 
 Other segments from the same state, aimed at other piles, are decoys. `attempts` are segments aimed
-at the goal by a hand that sees it badly: the recording of which a `granular_pool` is made.
+at the goal with an error: a `granular_pool` transforms this recording.
 
 Legend: n grains, H pushes, C centres.
 """
@@ -32,7 +32,7 @@ PUSHES = 5  # of a candidate
 CONTEXT_STRIDE = 1  # every push ends in a frame
 HISTORY = (CONTEXT_FRAMES - 1) * CONTEXT_STRIDE
 JITTER = 0.1  # of the reset pile, in radii of a grain
-BLUR = 0.2  # how badly an attempt sees the goal: spread of its centre and half sides
+BLUR = 0.2  # error of an attempt's goal: deviation of its centre and half sides
 GOALS = ("reached", "shaped")
 DROPS = ("solved", "lost", "replay", "decoy")  # why a drawn start may not be kept
 
@@ -47,7 +47,7 @@ def draw_start(
 ) -> tuple[Start, Controls] | str:
     """Draw one start and its (C, H, 4) centres, the first one aimed at the goal.
 
-    The behaviour spreads the pile beforehand. Without a kind of goal, one of the world's is drawn.
+    The behaviour first spreads the pile. If `goal` is empty, one of the world's kinds is drawn.
     Returns the reason instead if the draw is not kept.
     """
     kinds = (goal,) if goal else world.goals
@@ -80,9 +80,9 @@ def draw_start(
 def attempts(
     world: GranularWorld, start: Start, rng: np.random.Generator, count: int = 4
 ) -> Controls:
-    """(5 · count, 4) pushes: segments from the start aimed at its goal, one after the other.
+    """(5 · count, 4) pushes: `count` segments from the start, aimed at its goal, concatenated.
 
-    Four of them are the recording that `granular_pool` takes; offsets 0, 5, 10, 15 begin one.
+    Four of them are the recording that `granular_pool` takes, at offsets 0, 5, 10, 15.
     """
     seen = region_of(places(start.goal))
     made = []
@@ -94,7 +94,7 @@ def attempts(
 
 
 def initial_state(world: GranularWorld, rng: np.random.Generator) -> Floats:
-    """(4 n,) the reset pile at rest, every grain a little out of line."""
+    """(4 n,) the reset pile at rest, with a little noise in every position."""
     return as_state(_jittered(world, rng))
 
 
@@ -110,7 +110,7 @@ def _jittered(world: GranularWorld, rng: np.random.Generator) -> Floats:
 def _aimed(
     world: GranularWorld, state: Floats, region: Region, rng: np.random.Generator, pushes: int
 ) -> tuple[Floats, Controls]:
-    """States (H + 1, 4 n) and pushes (H, 4) of a hand that gathers the grains into a region."""
+    """States (H + 1, 4 n) and pushes (H, 4) of `Gather` towards a region."""
     world.restore(state)
     return _driven(world, Gather(world, rng, region), pushes)
 
@@ -120,12 +120,12 @@ def _driven(world: GranularWorld, hand: Behaviour, pushes: int) -> tuple[Floats,
 
 
 def _fault(path: Floats, state: Floats, end: Floats) -> str | None:
-    """Why a segment teaches nothing, or cannot be seen."""
+    """Why a segment is dropped: it is already solved, or leaves the view; None if kept."""
     if _already(state, end):
         return "solved"
     return "lost" if np.abs(places(path)).max() > VIEW else None
 
 
 def _already(state: Floats, goal: Floats) -> bool:
-    """By the main threshold, whatever the world's rule: all rules share their starts."""
+    """Whether the main threshold is met; not the world's rule, since all rules share starts."""
     return bool(chamfer(places(state), places(goal)) < MAIN)

@@ -47,7 +47,7 @@ class PushEnv(gymnasium.Env):  # type: ignore[misc]
         self.render_mode = render_mode
         self.size = size
         self.world = PushWorld(shape, rule)
-        get_behaviour(behaviour, self.world, np.random.default_rng(0))  # a wrong name fails here
+        get_behaviour(behaviour, self.world, np.random.default_rng(0))  # fails now for a wrong name
         self.behaviour = behaviour
         numbers = gymnasium.spaces.Box(-LIMIT, LIMIT, (self.world.state_size,), np.float64)
         self.observation_space = gymnasium.spaces.Dict({"state": numbers, "goal": numbers})
@@ -84,7 +84,7 @@ class PushEnv(gymnasium.Env):  # type: ignore[misc]
         return self.world.render(self.world.snapshot(), self.size, goal=self._goal)
 
     def _begin(self, state: Any, goal: Any) -> None:
-        self.world.restore(goal)  # the world refuses what is not a state
+        self.world.restore(goal)  # the world refuses an invalid state
         self._goal = self.world.snapshot()
         self.world.restore(state)
         self._start, self._taken = self.world.snapshot(), list[Floats]()
@@ -103,7 +103,7 @@ class PushEnv(gymnasium.Env):  # type: ignore[misc]
         return {"success": bool(success), "cost": float(cost), "rule": self.world.rule}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the engine, which comes back by executing the episode again."""
+        """Everything but the engine, which is rebuilt by executing the episode again."""
         recipe = (self.world.shape.name, self.world.rule)
         return {key: value for key, value in self.__dict__.items() if key != "world"} | {
             "_of": recipe

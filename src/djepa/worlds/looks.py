@@ -3,7 +3,7 @@
 A look is a condition at a severity: 0 would be clean, 1 is the severity of the first set. The
 stored rows of the appearance study were made with `looks.v1`. The severities of `looks.v2` were
 chosen on development starts by a rule (docs/other-worlds.md, "Severities of the looks"):
-`python -m tools.severity` finds them again.
+`python -m tools.severity` reproduces them.
 """
 
 PLAIN, CLEAN = "plain", "clean"
@@ -32,4 +32,4 @@ SEVERITIES: dict[str, tuple[str, float]] = {
 """Look -> its condition and severity."""
 LOOKS = tuple(SEVERITIES)
 LOOK_SETS = {"looks.v1": CONDITIONS, "looks.v2": (CLEAN, *(f"{name}.v2" for name in V2))}
-"""What the appearance study compares: seven looks, in the paper's order."""
+"""Sets of looks that the appearance study compares: seven each, in the paper's order."""

@@ -1,4 +1,4 @@
-"""The rim of a block made of boxes."""
+"""The outline of a block made of boxes."""
 
 from collections import Counter
 from itertools import pairwise
@@ -9,9 +9,9 @@ Point = tuple[float, float]
 
 
 def outline(shape: Shape) -> list[Point]:
-    """The corners of the block in its own frame, once around: its parts without their seams.
+    """The corners of the block in its own frame, in order along the outline of all parts.
 
-    Parts are cut along each other's edges; what two cells share cancels, the rest is the rim.
+    Parts are cut along each other's edges; edges that two cells share cancel.
     """
     corners = shape.vertices.reshape(-1, 2)
     xs, ys = sorted(set(corners[:, 0].tolist())), sorted(set(corners[:, 1].tolist()))

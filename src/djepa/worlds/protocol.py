@@ -1,4 +1,4 @@
-"""The seam between physics and everything else: a world you can restore exactly.
+"""The interface between physics and everything else: a world with exact restore.
 
 Legend: N starts, K candidates, H controls, A action width, S numbers in a state.
 """
@@ -15,23 +15,23 @@ Frames = npt.NDArray[np.uint8]
 
 @runtime_checkable
 class World(Protocol):
-    """Physics that can be put back into a recorded state and run again, bit for bit.
+    """Physics that can be restored to a recorded state and run again, bit for bit.
 
-    `djepa.testing.check_world` says whether an implementation keeps these promises.
+    `djepa.testing.check_world` tests an implementation.
     """
 
     name: str
     version: int
-    variant: str  # what tells two worlds of one name apart: a shape, a number of grains
+    variant: str  # distinguishes worlds of one name: a shape, a number of grains
     rule: str
     state_size: int
     action_size: int
 
     def restore(self, state: npt.ArrayLike) -> None:
-        """Become `state` (S,). Runs no physics; `snapshot` then returns the same bits."""
+        """Set the state to `state` (S,). Runs no physics; `snapshot` then returns the same bits."""
 
     def snapshot(self) -> Floats:
-        """(S,) all numbers from which the future follows."""
+        """(S,) the complete state, which determines the future."""
 
     def step(self, control: npt.ArrayLike) -> Floats:
         """Execute one control (A,) and return the new state (S,)."""
@@ -39,7 +39,7 @@ class World(Protocol):
     def execute(self, state: npt.ArrayLike, controls: npt.ArrayLike) -> Floats:
         """Execute (K, H, A) controls, each from `state`: (K, H + 1, S) states, the first = `state`.
 
-        Does not touch the state that `step` continues from.
+        Does not change the live state of `step`.
         """
 
     def judge(self, goal: npt.ArrayLike, states: npt.ArrayLike) -> tuple[Bools, Floats]:

@@ -3,9 +3,9 @@
 State (10 numbers): pusher x y, block x y, block angle (raw, not wrapped), pusher velocity x y,
 block velocity x y, block angular velocity. Physics runs in float64 whatever the controls' dtype.
 
-The ten numbers are the canonical start. A running episode also carries contact impulses from step
-to step, which ten numbers cannot hold; so reference, goal and candidates are all executed from the
-restored start, in a fresh space, and agree with each other bit for bit.
+A running episode also carries contact impulses from step to step, which the ten numbers omit. So
+reference, goal and candidates are all executed from the restored ten numbers in a fresh space, and
+agree bit for bit.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 CANVAS = 512.0
 WALLS = (((5, 506), (5, 5)), ((5, 5), (506, 5)), ((506, 5), (506, 506)), ((5, 506), (506, 506)))
 WALL_RADIUS = 2.0
-WALL_FACES = (5 + WALL_RADIUS, 506 - WALL_RADIUS)  # where the inside of the table ends
+WALL_FACES = (5 + WALL_RADIUS, 506 - WALL_RADIUS)  # inner bounds of the table
 PUSHER_RADIUS = 15.0
 KP, KV = 100.0, 20.0
 DT, SUBSTEPS = 0.01, 10  # ten integrations per control: 10 Hz
 ACTION_SCALE = 100.0
-# Where bodies enter a fresh space before they are moved to the restored state. The engine's broad
-# phase remembers it, and with it the order in which two simultaneous contacts are solved: the same
-# ten numbers entered elsewhere end in other last bits in up to 1 % of rollouts. These are the poses
-# at which stable-worldmodel's PushT enters them by default.
+# Poses of the bodies in a fresh space before they are moved to the restored state. The engine's
+# broad phase remembers them, and they affect the order in which simultaneous contacts are solved:
+# with other poses up to 1 % of rollouts end with other last bits. These are the defaults of
+# stable-worldmodel's PushT.
 PUSHER_ENTRY, BLOCK_ENTRY = (256.0, 400.0), (400.0, 100.0)
 
 
 class PushWorld:
-    """One shape on the table. Cheap to make; holds one live state for `step`."""
+    """One block on the table. Cheap to make; holds one live state for `step`."""
 
     name = "push"
     version = 1
@@ -73,13 +73,13 @@ class PushWorld:
     def snapshot(self) -> Floats:
         """(10,) the live state. Straight after `restore` it is the restored one, bit for bit.
 
-        The engine keeps a body's centre of gravity, and converting an origin to it and back may
-        round the last bit; the ten numbers given are therefore what counts until a control runs.
+        The engine stores a body's centre of gravity, and conversion from the origin and back may
+        round the last bit; so the given ten numbers are returned until a control runs.
         """
         return self._state.copy()
 
     def step(self, control: npt.ArrayLike) -> Floats:
-        """Execute one control (2,): the pusher is drawn towards position + 100 · control."""
+        """Execute one control (2,): the pusher is pulled towards position + 100 · control."""
         ax, ay = as_controls("Push controls", (2,), control).tolist()
         x, y = self._pusher.position
         tx, ty = x + ax * ACTION_SCALE, y + ay * ACTION_SCALE
@@ -159,10 +159,10 @@ class PushWorld:
 
 
 def pusher_path(start: Floats, actions: Floats) -> tuple[Floats, Floats]:
-    """The pusher is kinematic: nothing pushes back, so its path follows from the controls alone.
+    """(10,) start, (K, H, 2) actions -> pusher positions and velocities (K, H · 10, 2).
 
-    (10,) start, (K, H, 2) actions -> places and velocities (K, H · 10, 2), all candidates at once,
-    in the engine's own order of operations and so with its own bits.
+    The pusher is kinematic, so its path follows from the controls alone. Operations are in the
+    engine's order and so give its bits.
     """
     K, H, _ = actions.shape
     place, velocity = np.tile(start[0:2], (K, 1)), np.tile(start[5:7], (K, 1))
@@ -177,7 +177,7 @@ def pusher_path(start: Floats, actions: Floats) -> tuple[Floats, Floats]:
 
 
 def pusher_endpoint(states: Floats, actions: Floats, goals: Floats) -> Floats:
-    """(N, 10), (N, K, H, 2), (N, 10) -> (N, K): how far from its goal the pusher ends."""
+    """(N, 10), (N, K, H, 2), (N, 10) -> (N, K): final distance of the pusher from its goal."""
     ends = [pusher_path(s, a)[0][:, -1] for s, a in zip(states, actions, strict=True)]
     return np.asarray(np.linalg.norm(np.array(ends) - goals[:, None, :2], axis=-1))
 
@@ -219,7 +219,7 @@ def _build(shape: Shape, numbers: list[float]) -> tuple[pymunk.Space, pymunk.Bod
     space.add(block, *parts)
 
     pusher.velocity, pusher.position = (numbers[5], numbers[6]), (numbers[0], numbers[1])
-    block.angle = numbers[4]  # first: the position is stored as that of the centre of gravity
+    block.angle = numbers[4]  # before the position, which is stored for the centre of gravity
     block.position = (numbers[2], numbers[3])
     block.velocity, block.angular_velocity = (numbers[7], numbers[8]), numbers[9]
     return space, pusher, block

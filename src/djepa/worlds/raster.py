@@ -181,7 +181,7 @@ def _draw(image: Tensor, layer: Layer, colour: Tensor, scale: float) -> None:
     size = image.shape[1]
     side = min(size, math.ceil(2 * layer.reach * scale) + 3)
     steps = torch.arange(side, device=image.device)
-    # nan_to_num: an index made of NaN would leave the image, where values cannot be checked.
+    # nan_to_num: an index from NaN would lie outside the image, and a GPU cannot check values.
     origin = (layer.anchor * scale - side / 2).floor().nan_to_num(0.0).clamp(0, size - side)
     centres = origin[..., None] + (steps + 0.5)
     cover = layer.coverage(centres[:, 0], centres[:, 1], scale, image.dtype)
@@ -199,16 +199,16 @@ def _draw(image: Tensor, layer: Layer, colour: Tensor, scale: float) -> None:
 
 
 def _levels(colour: Colour, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """A colour as (1,3) or (N,3), an image as it is; levels clamped to 0..255."""
+    """A colour as (1,3) or (N,3), an image unchanged; levels clamped to 0..255."""
     if isinstance(colour, Tensor):
         levels = colour.to(dtype).clamp(0.0, 255.0)
         return levels[None] if levels.ndim == 1 else levels
-    # Filled on the device: copying a host list there would wait for it.
+    # Filled on the device: copying a host list would wait for it.
     return torch.stack([torch.full((1,), c, dtype=dtype, device=device) for c in colour], -1)
 
 
 def _rows(values: Tensor, part: slice) -> Tensor:
-    """The frames of a chunk, from values that are per frame or common to all."""
+    """The values of a chunk, given per frame or common to all."""
     return values if len(values) == 1 else values[part]
 
 
@@ -227,7 +227,7 @@ def _chunk(frames: int, size: int, device: torch.device, max_pixels: int | None)
 
 
 def _check(layers: Sequence[Layer], size: int) -> None:
-    """What users may get wrong: sizes, colours, states; the shapes of layers are the worlds'."""
+    """Check what users pass: sizes, colours, states. Worlds set the shapes of layers."""
     _check_size(size)
     for layer in layers:
         _check_colour(layer.colour)

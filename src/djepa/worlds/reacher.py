@@ -6,7 +6,7 @@ or for `repeat` of them.
 
 Four numbers are the whole state. The solver's only memory is its warm start, which matters while
 the wrist presses against a stop; it is switched off, so an episode that is stopped and restored
-anywhere goes on with the same bits. Only executing needs the extra `mujoco`.
+anywhere continues with the same bits. Only execution needs the extra `mujoco`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ARM, HAND = 0.12, 0.12  # m, shoulder to wrist and wrist to finger
 WRIST_STOP = np.deg2rad(160.0)  # soft: hard pushing goes some 0.2 rad beyond
 DT = 0.02  # s of an integration
 TOLERANCE = 0.05  # rad
-MAX_SPEED = 1e3  # rad/s; no torque gets beyond 10, so what is faster has come apart
+MAX_SPEED = 1e3  # rad/s; torques reach at most 10: larger speeds mean diverged physics
 RULES = ("reacher.v1",)
 
 
@@ -54,7 +54,7 @@ class ReacherWorld:
         self.restore(np.zeros(4))
 
     def restore(self, state: npt.ArrayLike) -> None:
-        """Become `state` (4,); no physics step is run."""
+        """Set the state to `state` (4,); no physics step is run."""
         self._state = as_state("reacher", 4, state)
 
     def __getstate__(self) -> dict[str, Any]:

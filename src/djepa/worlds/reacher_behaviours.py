@@ -1,8 +1,8 @@
-"""Behaviours of the reacher world: what its references are made of.
+"""Behaviours of the reacher world, which drive its references.
 
-As in `djepa.worlds.behaviours`, a behaviour looks at the state, answers one control, and draws
-every choice from its generator, so a seed fixes a segment. Controls are float32 values. The arm is
-always the same, so none of them asks the world anything.
+As in `djepa.worlds.behaviours`, a behaviour maps a state to a control and draws every choice from
+its generator, so a seed fixes a segment. Controls have float32 values. The arm is always the same,
+so behaviours do not use the world.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Maker = Callable[[World, np.random.Generator], Behaviour]
 
 
 class Reach:
-    """A noisy PD controller towards a random configuration; arrived or tired, it draws another."""
+    """A noisy PD controller to random configurations; draws a new one on arrival or timeout."""
 
     def __init__(self, world: World, rng: np.random.Generator) -> None:
         self._rng, self._left = rng, 0
@@ -47,7 +47,7 @@ class Reach:
 
 
 class Swing:
-    """Smooth random torques: each glides to a level of its own, which is drawn now and then."""
+    """Smooth random torques: each approaches a level that is redrawn at random times."""
 
     def __init__(self, world: World, rng: np.random.Generator) -> None:
         self._rng, self._left = rng, 0
@@ -67,7 +67,7 @@ BEHAVIOURS: dict[str, Maker] = {"reach": Reach, "swing": Swing}
 
 
 Explorer: Maker = partial(behaviours.Explorer, hands=BEHAVIOURS)
-"""Training data that has seen what a pool may hold, with the hands of this world."""
+"""Behaviour of training episodes, with the behaviours of this world."""
 
 
 def get_behaviour(name: str, world: World, rng: np.random.Generator) -> Behaviour:
@@ -77,5 +77,5 @@ def get_behaviour(name: str, world: World, rng: np.random.Generator) -> Behaviou
 
 
 def _control(torques: Floats) -> Floats:
-    """Torques as they are stored: within ±1, float32 values."""
+    """Torques clipped to ±1 and rounded to float32, as they are stored."""
     return np.clip(torques, -1.0, 1.0).astype(np.float32).astype(np.float64)

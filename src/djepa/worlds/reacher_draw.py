@@ -1,7 +1,7 @@
-"""Frames of the reacher world: batched torch on whatever device the states are on.
+"""Frames of the reacher world: batched torch on the device of the states.
 
-The picture shows what the model's camera `fixed` sees of the table: 0.62 m, the shoulder in the
-middle, x to the right, y up. A link is a capsule: a box, and discs where it ends.
+The view is that of the model's camera `fixed`: 0.62 m of the table, the shoulder in the middle,
+x to the right, y up. A link is a capsule: a box with a disc at each end.
 
 Legend: N frames.
 """
@@ -27,7 +27,7 @@ WALL_RADIUS = 0.002
 
 @dataclass(frozen=True)
 class ArmAppearance:
-    """Colours."""
+    """Colours of the frame's parts."""
 
     arm: RGB = (119, 136, 153)
     hand: RGB = (84, 100, 118)
@@ -57,7 +57,7 @@ def draw_reacher(
 
 
 def _links(states: Tensor, arm: RGB, hand: RGB, finger: RGB) -> list[Layer]:
-    """The arm at (N, 4) states: hand, arm over it, finger. The root will cover the shoulder."""
+    """Layers of the arm at (N, 4) states: hand, arm over it, finger; the root is drawn later."""
     shoulder = torch.full_like(states[:, :2], CANVAS / 2)
     along = _direction(states[:, 0])
     wrist = shoulder + ARM * along

@@ -17,7 +17,7 @@ def load_model() -> tuple[Any, Any]:
         import mujoco.rollout
     except ImportError as error:
         raise MissingExtraError("The reacher world", "mujoco") from error
-    except Exception as error:  # MUJOCO_GL names a library that is not there
+    except Exception as error:  # MUJOCO_GL names a missing library
         library = os.environ.get("MUJOCO_GL", "")
         raise DjepaError(
             f"MuJoCo does not load with MUJOCO_GL='{library}' ({error}). Unset it."
@@ -27,7 +27,7 @@ def load_model() -> tuple[Any, Any]:
         raise MissingExtraError("The reacher world", "mujoco")
     file = Path(found.submodule_search_locations[0]) / "suite" / "reacher.xml"
     model = mujoco.MjModel.from_xml_path(str(file))
-    # A start must not remember what ran before it, and a state that explodes must not become 0.
+    # A rollout must not depend on earlier ones, and diverged physics must not be reset.
     off = mujoco.mjtDisableBit
     model.opt.disableflags |= off.mjDSBL_WARMSTART | off.mjDSBL_AUTORESET
     return mujoco, model

@@ -1,8 +1,8 @@
-"""Starts of the reacher world: a state, its context, its history and a configuration in reach.
+"""Starts of the reacher world: a state, its context, its history and a reachable configuration.
 
-A behaviour plays an episode; at some moment its four numbers are taken. From there a fresh
-behaviour drives H controls: the reference. Where it ends is the goal, of which only the two angles
-are judged. Other segments driven from the same state in the same way are decoys.
+A behaviour runs an episode, and the start is its state at a random step. From it a new behaviour
+drives H controls: the reference. Its final state is the goal, of which only the two angles are
+judged. Other segments driven from the same state in the same way are decoys.
 """
 
 from functools import partial
@@ -23,7 +23,7 @@ def draw_start(
 ) -> tuple[Start, Controls] | str:
     """Draw one start and its (C, H, 2) centres, the first being the reference.
 
-    Returns the reason instead if the draw is not to be kept.
+    Returns the reason instead if the draw is dropped.
     """
     before = int(rng.integers(HISTORY, 51))
     fresh = partial(get_behaviour, behaviour, world, rng)

@@ -1,4 +1,4 @@
-"""When a push counts as solved. Rules are named and versioned; the name goes into every result.
+"""Success rules of the push world. They are named and versioned; every result stores the name.
 
 Both rules read the state after the last control. With e_x the joint L2 error of pusher xy and block
 xy, and e_a the angle error,
@@ -23,7 +23,7 @@ ANGLE_TOLERANCE = math.pi / 9
 
 
 def angle_error(a: Floats, b: Floats) -> Floats:
-    """Smallest absolute difference of two angles, any number of turns apart: in [0, π]."""
+    """Smallest absolute difference of two angles modulo 2π, in [0, π]."""
     turns = np.round((a - b) / (2 * math.pi))
     return np.asarray(np.abs(a - b - 2 * math.pi * turns))
 

@@ -1,7 +1,7 @@
-"""Starts of the push world: a restored state, its context, its history and a goal in reach.
+"""Starts of the push world: a restored state, its context, its history and a reachable goal.
 
-A behaviour plays an episode; at some moment its ten numbers are taken. From that restored state a
-fresh behaviour drives H controls: the reference. Where it ends is the goal. Other segments driven
+A behaviour runs an episode, and the start is its state at a random step. From that restored state a
+new behaviour drives H controls: the reference. Its final state is the goal. Other segments driven
 from the same state in the same way are decoys: only the goal distinguishes them from the reference.
 """
 
@@ -21,7 +21,7 @@ from djepa.worlds.rules import ANGLE_TOLERANCE, POSITION_TOLERANCE, angle_error
 
 CONTEXT_FRAMES, CONTEXT_STRIDE = 3, 5
 HISTORY = (CONTEXT_FRAMES - 1) * CONTEXT_STRIDE
-MAX_PENETRATION = 2.0  # px; deeper wall jams are chaotic
+MAX_PENETRATION = 2.0  # px; physics is chaotic if the block is deeper in a wall
 DROPS = ("unmoved", "wall", "solved", "replay", "decoy")  # why a drawn start may not be kept
 DECOY_TRIES = 32
 
@@ -36,7 +36,7 @@ class Start:
     history: Controls  # (2 strides, A) controls between the first and the last context state
 
     def identity(self, world: World) -> bytes:
-        """32 bytes that name this start: SHA-256 of the world and of every number above."""
+        """32 bytes that identify this start: SHA-256 of the world and of all fields."""
         digest = hashlib.sha256(f"{world.name}.{world.version}:{world.variant}".encode())
         for array in (self.state, self.goal, self.context, self.history):
             digest.update(np.ascontiguousarray(array, dtype="<f8").tobytes())
@@ -48,7 +48,7 @@ def draw_start(
 ) -> tuple[Start, Controls] | str:
     """Draw one start and its (C, H, 2) centres, the first being the reference.
 
-    Returns the reason instead if the draw is not to be kept.
+    Returns the reason instead if the draw is dropped.
     """
     world.restore(initial_state(world, rng))
     before = int(rng.integers(HISTORY, 51))
@@ -95,13 +95,13 @@ def with_decoys(
 
 
 def replays(world: World, start: Start, reference: npt.ArrayLike) -> bool:
-    """Whether the reference as stored (H, A), executed from the restored state, gets there."""
+    """Whether the stored reference (H, A), executed from the restored state, reaches the goal."""
     final = world.execute(start.state, np.asarray(reference)[None])[0, -1]
     return bool(world.judge(start.goal, final)[0])
 
 
 def _fault(world: PushWorld, path: Floats) -> str | None:
-    """Why a segment teaches nothing, or is not to be trusted."""
+    """Why a segment is dropped: the block did not move, or is in a wall; None if kept."""
     moved = np.linalg.norm(path[-1, 2:4] - path[0, 2:4]) > POSITION_TOLERANCE
     turned = angle_error(path[-1, 4], path[0, 4]) > ANGLE_TOLERANCE
     if not (moved or turned):

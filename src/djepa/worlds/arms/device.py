@@ -1,7 +1,7 @@
 """A PiPER arm to command: one device, two back ends (MuJoCo; the vendor's SDK over CAN).
 
-The device stands between a planner and an arm. Every command is cut to the joint limits, to a box
-around the tool and to a largest speed, and what was sent is returned. Without a command for
+The device is the interface of a planner to an arm. Every command is clipped to the joint limits,
+the workspace box and a maximum speed; the command actually sent is returned. Without a command for
 `Limits.watchdog` seconds the arm stops where it is. After `stop` every command is refused until
 `resume`. SI units everywhere: m, rad, s; a back end converts.
 """
@@ -33,12 +33,12 @@ class ArmState:
 
 
 class Backend(Protocol):
-    """What moves: commands arrive checked, in SI units."""
+    """A back end that moves an arm; its commands are already checked and in SI units."""
 
-    live: bool  # whether it moves in real time, so that a thread must watch it
+    live: bool  # runs in real time, so that the watchdog needs a thread
 
     def now(self) -> float:
-        """Seconds of its clock."""
+        """Time of the back end's clock in s."""
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
@@ -47,7 +47,7 @@ class Backend(Protocol):
         """The present state."""
 
     def move_joints(self, joints: Floats, speed: float) -> None:
-        """Go to (6,) joint angles; speed is a share of the full one."""
+        """Go to (6,) joint angles; `speed` is a share of full speed."""
 
     def move_pose(self, pose: Floats, speed: float) -> None:
         """Bring the flange to (6,) x, y, z, rx, ry, rz."""
@@ -56,7 +56,7 @@ class Backend(Protocol):
         """Bring the fingers to this gap."""
 
     def hold(self) -> None:
-        """Stay where it is; commands are accepted."""
+        """Stay at the present position; commands are accepted."""
 
     def stop(self) -> None:
         """Emergency stop."""
@@ -65,23 +65,23 @@ class Backend(Protocol):
         """End an emergency stop."""
 
     def close(self) -> None:
-        """Let go of the arm."""
+        """Release the arm."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a command may ask for."""
+    """Limits to which commands are clipped."""
 
     joint_speed: float = 1.5  # rad/s of the fastest joint
     tool_speed: float = 0.5  # m/s, for commands of poses
     low: tuple[float, float, float] = (-0.6, -0.6, -0.005)  # m, box of the tool's centre
     high: tuple[float, float, float] = (0.7, 0.7, 0.8)
     watchdog: float = 0.5  # s without a command until the arm is held
-    period: float = 0.25  # s that the first command after a pause may count as passed
+    period: float = 0.25  # s, the most that counts as passed since the last command
 
 
 class PiperDevice:
-    """A commanded arm. Use it as a context manager: leaving it holds the arm and lets go."""
+    """A commanded arm. Use it as a context manager: leaving it holds and releases the arm."""
 
     def __init__(
         self, backend: Backend, limits: Limits | None = None, zero: Floats = k.ZERO
@@ -120,7 +120,7 @@ class PiperDevice:
     def move_pose(self, pose: npt.ArrayLike, speed: float = 1.0) -> Floats:
         """Command (6,) the flange's x, y, z, rx, ry, rz; returns the pose that was sent.
 
-        The pose is cut to the workspace and to the tool's speed, then must be within reach.
+        The pose is clipped to the workspace and to the tool's speed; it must then be reachable.
         """
         with self._lock:
             wanted = self._checked("a pose", pose, 6)
@@ -152,7 +152,7 @@ class PiperDevice:
             return sent
 
     def stop(self) -> None:
-        """Emergency stop. Never refused, and first of all sent."""
+        """Emergency stop. Never refused, and sent before anything else."""
         self.backend.stop()
         self._stopped = True
 
@@ -164,7 +164,7 @@ class PiperDevice:
             self._target, self._last = self.backend.state().joints, self.backend.now()
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, the watchdog awake."""
+        """Let time pass while the watchdog is active."""
         end = self.backend.now() + seconds
         while (left := end - self.backend.now()) > 1e-9:
             self.backend.wait(min(left, self.limits.watchdog / 4))
@@ -189,7 +189,7 @@ class PiperDevice:
         return self._held
 
     def close(self) -> None:
-        """Hold the arm and let go of it."""
+        """Hold the arm and release it."""
         if not self._closed.is_set():
             self._closed.set()
             with self._lock:
@@ -214,7 +214,7 @@ class PiperDevice:
         return array
 
     def _elapsed(self) -> float:
-        """Seconds since the last command, at most a period: an idle arm does not gain speed."""
+        """Seconds since the last command, at most a period: pauses do not permit larger steps."""
         now = self.backend.now()
         passed = now - self._last
         self._last, self._held = now, False
@@ -262,7 +262,7 @@ class MujocoBackend:
         self.arm.advance(seconds)
 
     def state(self) -> ArmState:
-        """What the simulation has."""
+        """The simulated state."""
         joints = self.arm.joints
         return ArmState(self.arm.time, joints, k.end_pose(joints), self.arm.opening, self._stopped)
 
@@ -283,7 +283,7 @@ class MujocoBackend:
         self.arm.hold()
 
     def stop(self) -> None:
-        """Stay, and say so."""
+        """Stay, and report the stop."""
         self.arm.hold()
         self._stopped = True
 
@@ -292,11 +292,11 @@ class MujocoBackend:
         self._stopped = False
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Does nothing."""
 
 
 def _reach(pose: Floats, seed: Floats) -> tuple[Floats, Floats]:
-    """Joints (6,) of a pose, and the error that is left; a few steps from nearby, up to 48."""
+    """Joints (6,) of a pose, searched from `seed` in at most 48 steps, and the remaining error."""
     target, joints = k.to_frame(pose), seed
     for _ in range(8):
         joints, left = k.inverse(target, joints, steps=6)
@@ -306,5 +306,5 @@ def _reach(pose: Floats, seed: Floats) -> tuple[Floats, Floats]:
 
 
 def _reached(left: Floats) -> bool:
-    """Within 1 mm and 0.01 rad."""
+    """Whether the remaining error is within 1 mm and 0.01 rad."""
     return bool(left[0] < 1e-3 and left[1] < 1e-2)

@@ -1,7 +1,7 @@
-"""A MuJoCo arm on a CAN bus that understands and answers with the vendor's frames.
+"""A MuJoCo arm on a CAN bus that receives and sends the vendor's frames.
 
-With python-can's virtual bus the vendor's own SDK drives it in one process, without hardware. What
-it imitates: enabling, modes MOVE P and MOVE J (both interpolate joints), speed in per cent, the
+With python-can's virtual bus the vendor's own SDK drives it in one process, without hardware. It
+imitates enabling, the modes MOVE P and MOVE J (both interpolate joints), speed in per cent, the
 gripper, emergency stop and recovery, and the feedback of status, pose, joints, gripper and motors.
 """
 
@@ -22,7 +22,7 @@ from djepa.worlds.arms.simulated import TICK, SimulatedArm
 
 
 class PiperFirmware:
-    """Runs in a thread of its own, in real time, until it is closed."""
+    """The simulated firmware; runs in its own thread, in real time, until it is closed."""
 
     def __init__(
         self, channel: str, interface: str = "virtual", arm: SimulatedArm | None = None
@@ -33,7 +33,7 @@ class PiperFirmware:
             raise MissingExtraError("An arm on a CAN bus", "arms") from error
         self._message = can.Message
         self.arm = arm or SimulatedArm()
-        self.received: dict[int, int] = {}  # identifier -> frames that came
+        self.received: dict[int, int] = {}  # identifier -> number of frames received
         self._bus: Any = can.Bus(channel=channel, interface=interface)
         self._joints, self._pose = [0] * 6, [0] * 6
         self._enabled, self._status, self._mode, self._speed = False, f.NORMAL, f.MOVE_P, 0.0

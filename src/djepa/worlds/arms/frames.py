@@ -1,6 +1,6 @@
-"""The vendor's CAN frames, as far as the device uses them: identifiers, units, packing.
+"""The vendor's CAN frames that the device uses: identifiers, units, packing.
 
-Angles are in 0.001°, lengths in 0.001 mm, signed 32 bit, high byte first, two a frame.
+Angles are in 0.001°, lengths in 0.001 mm, signed 32 bit, big-endian, two per frame.
 """
 
 import struct
@@ -18,8 +18,8 @@ JOINTS_NOW = (0x2A5, 0x2A6, 0x2A7)
 MOTORS = tuple(range(0x261, 0x267))  # slow feedback of each motor; bit 6 of byte 5: enabled
 MOVE_P, MOVE_J, BY_CAN = 0x00, 0x01, 0x01
 STOPPED, NO_SOLUTION, NORMAL = 0x01, 0x02, 0x00
-MILLIDEGREES = 180_000 / np.pi  # a radian
-MICROMETRES = 1e6  # a metre
+MILLIDEGREES = 180_000 / np.pi  # per radian
+MICROMETRES = 1e6  # per metre
 POSE_UNITS = np.array([MICROMETRES] * 3 + [MILLIDEGREES] * 3)
 
 

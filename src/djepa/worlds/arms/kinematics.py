@@ -13,15 +13,15 @@ import numpy.typing as npt
 from djepa.worlds.protocol import Floats
 
 JOINTS = 6
-# One row a joint, modified DH: length a and twist alpha to the joint before, offset d along the
-# joint, and the joint's angle where the arm reads 0.
+# One row per joint, modified DH: length a and twist alpha to the previous joint, offset d along the
+# joint, and the joint's angle at the arm's reading 0.
 A = np.array([0.0, 0.0, 0.28503, -0.02198, 0.0, 0.0])
 ALPHA = np.array([0.0, -np.pi / 2, 0.0, np.pi / 2, -np.pi / 2, np.pi / 2])
 D = np.array([0.123, 0.0, 0.0, 0.25075, 0.0, 0.091])
 ZERO = np.deg2rad([0.0, -174.22, -100.78, 0.0, 0.0, 0.0])
 ZERO_OFFSET = np.deg2rad(
     [0.0, -172.22, -102.78, 0.0, 0.0, 0.0]
-)  # firmware whose joints 2, 3 read 2° off
+)  # firmware whose readings of joints 2, 3 are off by 2°
 LOW = np.deg2rad([-150.0, 0.0, -170.0, -100.0, -70.0, -120.0])
 HIGH = np.deg2rad([150.0, 180.0, 0.0, 100.0, 70.0, 120.0])
 TOOL = 0.1358  # m from the flange to the middle between the finger tips
@@ -29,7 +29,7 @@ OPENING = 0.07  # m between the fingers at most
 
 
 def mounting(i: int) -> tuple[Floats, Floats]:
-    """Place (3,) and quaternion (4,) of link i + 1 on the link before it, at joint angle 0."""
+    """Position (3,) and quaternion (4,) of link i + 1 on the previous link, at joint angle 0."""
     half, turn = ALPHA[i] / 2, ZERO[i] / 2
     cx, sx, cz, sz = np.cos(half), np.sin(half), np.cos(turn), np.sin(turn)
     place = np.array([A[i], -np.sin(ALPHA[i]) * D[i], np.cos(ALPHA[i]) * D[i]])
@@ -84,7 +84,7 @@ def inverse(
     """Joint angles (..., 6) whose end frame is `target` (..., 4, 4), searched from `seed` (..., 6).
 
     Damped least squares inside the joint limits, a fixed number of steps, so the same input gives
-    the same bits. Also returns the error (..., 2) that is left: metres and radians.
+    the same bits. Also returns the remaining error (..., 2): metres and radians.
     """
     wanted = np.asarray(target, np.float64)
     joints = np.clip(np.broadcast_to(seed, (*wanted.shape[:-2], JOINTS)), LOW, HIGH)
@@ -101,7 +101,7 @@ def inverse(
 
 
 def pose_error(wanted: Floats, frame: Floats) -> Floats:
-    """(..., 4, 4) frames -> (..., 6): the way and the turn from `frame` to `wanted`."""
+    """(..., 4, 4) frames -> (..., 6): translation and rotation vector from `frame` to `wanted`."""
     turn = wanted[..., :3, :3] @ np.swapaxes(frame[..., :3, :3], -1, -2)
     half = np.stack(
         [

@@ -16,22 +16,22 @@ import numpy as np
 from djepa.errors import DjepaError, MissingExtraError
 from djepa.worlds.arms.kinematics import HIGH, JOINTS, LOW, OPENING, TOOL, A, D, mounting
 
-# A servo's stiffness (Nm/rad), its damping (Nms/rad) and its largest torque (Nm), a joint each.
+# Stiffness (Nm/rad), damping (Nms/rad) and largest torque (Nm) of a servo, one row per joint.
 STIFFNESS = (400.0, 400.0, 400.0, 120.0, 120.0, 60.0)
 DAMPING = (30.0, 30.0, 30.0, 6.0, 6.0, 3.0)
 TORQUE = (60.0, 60.0, 60.0, 20.0, 20.0, 10.0)
 GRIP_STIFFNESS, GRIP_DAMPING, GRIP_FORCE = 600.0, 20.0, 20.0  # N/m, Ns/m, N
-LAYERS = 8  # arms that can be told apart in one scene
+LAYERS = 8  # most layers in one scene
 WHITE, GREY, DARK = "0.92 0.93 0.95 1", "0.55 0.58 0.62 1", "0.18 0.19 0.21 1"
 
 
 @dataclass(frozen=True)
 class Mount:
-    """Where an arm stands, and what its parts are called: `prefix` before every name."""
+    """Where an arm stands, and the `prefix` of the names of its parts."""
 
     prefix: str = ""
     position: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    yaw: float = 0.0  # rad about the vertical; at 0 the arm looks along x
+    yaw: float = 0.0  # rad about the vertical; at 0 the arm faces along x
     layer: int = 0  # arms of one scene have different layers
 
 
@@ -40,7 +40,7 @@ ALONE = Mount()
 
 @dataclass(frozen=True)
 class ArmXml:
-    """The parts of one arm, to be put into a scene's worldbody and its other sections."""
+    """The XML of one arm, for a scene's worldbody and its other sections."""
 
     body: str
     tendon: str
@@ -82,7 +82,7 @@ def arm_xml(mount: Mount = ALONE) -> ArmXml:
 def scene_xml(arms: tuple[ArmXml, ...], worldbody: str = "", extra: str = "") -> str:
     """A whole MuJoCo model: arms, further bodies, and further top-level sections, in this order.
 
-    2 ms steps, no warm start (a state must not remember what ran before it), no automatic reset.
+    2 ms steps, no warm start (a rollout must not depend on earlier ones), no automatic reset.
     """
     join = "".join
     return (
@@ -107,7 +107,7 @@ def load_mujoco(what: str = "An arm") -> Any:
 
 
 def _frame(i: int) -> str:
-    """Where link i + 1 sits on the link before it."""
+    """The pose of link i + 1 on the previous link, as XML attributes."""
     position, turn = (_row(tuple(x)) for x in mounting(i))
     return f"pos='{position}' quat='{turn}'"
 

@@ -1,10 +1,10 @@
-"""When the arm's tasks are solved: the rule `arm.v1`.
+"""The success rule of the arm's tasks, `arm.v1`.
 
 push    the T lies within 2 cm and 15° of the goal's
 stack   the gripper opens and withdraws, and two seconds later the upper cube lies relative to the
         lower one as in the goal: within 2 cm sideways and 1 cm in height. The withdrawal is
-        simulated from the final state, so the rule sees that state alone. A cube that is more
-        than 6 cm beside the lower one has failed without it.
+        simulated from the final state, so the rule needs only that state. It is skipped for a cube
+        more than 6 cm beside the lower one, which has failed.
 
 Costs are the larger error in units of its tolerance: below 1 is success.
 """
@@ -39,7 +39,7 @@ def judge_push(goal: Floats, states: Floats) -> Floats:
 
 
 def yaw(states: Floats) -> Floats:
-    """(..., S) -> (...) how the first object is turned about the vertical."""
+    """(..., S) -> (...) angle of the first object about the vertical."""
     w, x, y, z = np.moveaxis(states[..., 11:15], -1, 0)
     return np.asarray(np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z)))
 

@@ -1,6 +1,6 @@
 """The table in front of the arm, as MuJoCo XML: a T to push, or two cubes to stack.
 
-The table's top is z = 0 and the arm stands at the origin, looking along x. Two cameras see the
+The table's top is z = 0 and the arm stands at the origin, facing along x. Two cameras see the
 middle of the table: `front` from the far side, `top` from above.
 """
 
@@ -13,7 +13,7 @@ CUBE = 0.04  # m, side
 BAR, STEM, THICK = (0.12, 0.03), (0.03, 0.09), 0.03  # of the T, m: along x and y; its height
 DT = 0.004  # s of an integration
 MIDDLE = (0.34, 0.0)  # of the table
-# The T's frame lies in the centre of gravity of bar and stem.
+# The origin of the T is the centre of gravity of bar and stem.
 CENTRE = (BAR[0] * BAR[1] * 0.0 - STEM[0] * STEM[1] * (BAR[1] + STEM[1]) / 2) / (
     BAR[0] * BAR[1] + STEM[0] * STEM[1]
 )

@@ -11,7 +11,7 @@ from djepa.worlds.arms.device import ArmState
 from djepa.worlds.protocol import Floats
 
 EFFORT = 1000  # of the gripper, in 0.001 N/m
-PATIENCE = 5.0  # s until an arm that does not answer is reported
+PATIENCE = 5.0  # s, timeout of an arm that does not answer
 
 
 class SdkBackend:
@@ -54,7 +54,7 @@ class SdkBackend:
         time.sleep(seconds)
 
     def state(self) -> ArmState:
-        """The last frames that came."""
+        """The state in the frames last received."""
         joints, pose = self._sdk.GetArmJointMsgs(), self._sdk.GetArmEndPoseMsgs().end_pose
         angles = [getattr(joints.joint_state, f"joint_{i}") for i in range(1, 7)]
         axes = [getattr(pose, f"{axis}_axis") for axis in ("X", "Y", "Z", "RX", "RY", "RZ")]
@@ -91,7 +91,7 @@ class SdkBackend:
         self._sdk.EmergencyStop(0x01)
 
     def resume(self) -> None:
-        """Recover, enable the motors again, and wait until the arm says so."""
+        """Recover, enable the motors again, and wait until the arm confirms."""
         self._sdk.EmergencyStop(0x02)
         self._mode = -1
         for _ in range(round(PATIENCE / 0.01)):
@@ -105,7 +105,7 @@ class SdkBackend:
         self._sdk.DisconnectPort()
 
     def _use(self, mode: int, speed: float) -> None:
-        """Change mode and speed, where they are others than before."""
+        """Set mode and speed if they differ from the last ones."""
         percent = round(100 * float(np.clip(speed, 0.01, 1.0)))
         if (mode, percent) != (self._mode, self._speed):
             self._sdk.MotionCtrl_2(f.BY_CAN, mode, percent, 0x00)

@@ -13,8 +13,8 @@ from djepa.worlds.protocol import Floats
 def send(arm: PiperDevice, controls: npt.ArrayLike, opening: float) -> Floats:
     """Execute (H, 4) controls of the arm world; returns the (H, 7) targets that were sent.
 
-    `opening` is the gap that was last commanded. A command that the device would cut is not the
-    chosen one any more: the arm is then held and an error says which.
+    `opening` is the last commanded gap. A command that the device would clip is no longer the
+    chosen one: the arm is then held and an error names the command.
     """
     actions = as_controls("A candidate", (None, ACTIONS), controls)
     servo = np.append(arm.target, opening)

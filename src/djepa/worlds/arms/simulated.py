@@ -1,6 +1,6 @@
 """One arm in MuJoCo that follows joint targets at a limited rate, as the firmware does.
 
-SI units: rad, m, s. `SimulatedArm` is what the simulated device and the firmware on the bus share.
+SI units: rad, m, s. The simulated device and the firmware on the bus share `SimulatedArm`.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ class SimulatedArm:
         self.place(HOME, 0.0)
 
     def place(self, joints: npt.ArrayLike, opening: float) -> None:
-        """Put the arm there, at rest."""
+        """Put the arm at these joint angles (6,) and this opening, at rest."""
         self._data.qpos[self._at] = [*np.asarray(joints, np.float64), opening / 2, opening / 2]
         self._data.qvel[:] = 0.0
         self._target = np.array([*np.asarray(joints, np.float64), opening])

@@ -1,7 +1,7 @@
 """Starts of the arm world, and the behaviours that drive references and training episodes.
 
 push    the T lies anywhere on the table and the closed gripper stands beside it. A reference pushes
-        towards a point of the T; where the T comes to lie is the goal.
+        towards a point of the T; the final pose of the T is the goal.
 stack   the upper cube is in the gripper, beside and above the lower one. A reference carries it
         there, lowers it and opens the gripper; a reference whose cube does not stay is dropped.
 """
@@ -21,15 +21,15 @@ from djepa.worlds.starts import CONTEXT_FRAMES, DECOY_TRIES, Start
 CONTROLS = 5  # of a candidate
 HISTORY = CONTEXT_FRAMES - 1
 DROPS = ("unmoved", "edge", "lost", "solved", "replay", "decoy")
-LEAST = 0.03  # m that a T's goal lies away at least, or
+LEAST = 0.03  # m, least distance of the goal of a T, or
 LEAST_TURN = 0.35  # rad
-SQUEEZE = 0.012  # m that the fingers are commanded closer than the cube is wide
-AXES = {"push": (1.0, 1.0, 0.0, 0.0), "stack": (1.0, 1.0, 1.0, 1.0)}  # what a task uses
+SQUEEZE = 0.012  # m by which the commanded gap is less than the cube's width
+AXES = {"push": (1.0, 1.0, 0.0, 0.0), "stack": (1.0, 1.0, 1.0, 1.0)}  # controls that a task uses
 Rng = np.random.Generator
 
 
 class Push:
-    """Pushes towards a point of the T, in a line that bends a little."""
+    """Pushes towards a point of the T, along a slightly curved line."""
 
     def __init__(self, world: ArmWorld, rng: Rng) -> None:
         self._rng = rng
@@ -54,7 +54,7 @@ class Stack:
     """Carries the upper cube over the lower one, lowers it and opens the gripper."""
 
     def __init__(self, world: ArmWorld, rng: Rng) -> None:
-        self._aside = rng.normal(0.0, 0.002, 2)  # it does not aim perfectly
+        self._aside = rng.normal(0.0, 0.002, 2)  # error of its aim
 
     def act(self, state: Floats) -> Floats:
         """(S,) -> (4,)."""
@@ -73,7 +73,7 @@ REFERENCES: dict[str, Callable[[ArmWorld, Rng], Push | Stack]] = {"push": Push, 
 
 
 class Expert:
-    """The reference of the world's task."""
+    """The behaviour of references: `Push` or `Stack`, by the world's task."""
 
     def __init__(self, world: ArmWorld, rng: Rng) -> None:
         self._inner = REFERENCES[world.task](world, rng)
@@ -84,7 +84,7 @@ class Expert:
 
 
 class Explorer:
-    """The reference under noise, or noise alone: what training episodes show."""
+    """The behaviour of training episodes: the expert with noise, or noise alone."""
 
     def __init__(self, world: ArmWorld, rng: Rng) -> None:
         self._expert, self._rng = Expert(world, rng), rng
@@ -99,17 +99,17 @@ class Explorer:
 
 
 def _stored(control: Floats) -> Floats:
-    """Within the bounds, and as it will be stored."""
+    """The control clipped to the bounds and rounded to float32."""
     return np.clip(control, -1.0, 1.0).astype(np.float32).astype(np.float64)
 
 
 def tool(states: Floats) -> Floats:
-    """(..., S) -> (..., 3) where the tool is."""
+    """(..., S) -> (..., 3) position of the tool."""
     return forward(states[..., :6], TOOL)[..., :3, 3]
 
 
 def initial_state(world: ArmWorld, rng: Rng) -> Floats:
-    """(S,) where an episode begins."""
+    """(S,) a random first state of an episode."""
     while True:
         state = _beside_tee(world, rng) if world.task == "push" else _in_hand(world, rng)
         if state is not None:
@@ -138,7 +138,7 @@ def draw_start(
 
 
 def _fault(world: ArmWorld, state: Floats, end: Floats) -> str:
-    """Why a goal is not one; empty if it is."""
+    """Why `end` cannot be a goal; empty if it can."""
     if world.task == "stack":
         if state[10] < CUBE or abs(withdraw(world, end[None])[0, 10] - 1.5 * CUBE) > 0.005:
             return "lost"
@@ -159,7 +159,7 @@ class _Still:
 def _segment(
     world: ArmWorld, state: Floats, hand: "Expert | Explorer | _Still", controls: int
 ) -> tuple[Floats, Controls]:
-    """From the state: states (H + 1, S) and controls (H, 4)."""
+    """Let `hand` act from the state: states (H + 1, S) and controls (H, 4)."""
     world.restore(state)
     return drive(world, hand, controls)  # type: ignore[arg-type]
 

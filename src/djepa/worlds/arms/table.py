@@ -25,7 +25,7 @@ from djepa.worlds.protocol import Bools, Floats, Frames
 TASKS = ("push", "stack")
 ACTIONS = 4  # x, y, z, gripper
 STEP = 0.05  # m, of a control of 1
-CLOSE = 0.75  # of the gripper's way, by a control of 1
+CLOSE = 0.75  # share of the gripper's range, for a control of 1
 SMALL = 0.25  # a smaller control of the gripper counts as none
 RAMP, HOLD = 50, 13  # integrations: servos move, servos wait
 TILT = 0.45  # rad between the tool and the vertical
@@ -34,7 +34,7 @@ PUSHING = 0.014  # m, height of the closed gripper in push
 
 
 class ArmWorld:
-    """The table, the arm and what lies there; `task` is push or stack."""
+    """The table, the arm and the objects; `task` is push or stack."""
 
     name = "arm"
     version = 1
@@ -51,7 +51,7 @@ class ArmWorld:
         self.restore(at_rest(self, [0.3, 0.0, 0.1], OPENING))
 
     def restore(self, state: npt.ArrayLike) -> None:
-        """Become `state`; no physics step is run."""
+        """Set the state to `state`; no physics step is run."""
         self._state = as_state("arm", self.state_size, state)
 
     def snapshot(self) -> Floats:
@@ -93,7 +93,7 @@ class ArmWorld:
         """(S,) or (K, S) states, (K, T, 7) servo targets -> (K, T, qpos + qvel), every step."""
         K = len(servos)
         bodies = np.broadcast_to(state[..., :-7], (K, self.nq + self.nv))
-        begin = np.concatenate([np.zeros((K, 1)), bodies], axis=1)  # time is a part of it
+        begin = np.concatenate([np.zeros((K, 1)), bodies], axis=1)  # with the time
         paths, _ = self._engine.rollout.rollout(self._model, self._data, begin, servos)
         return np.asarray(paths[..., 1:])
 
@@ -130,7 +130,7 @@ def to_moves(actions: Floats) -> Floats:
 def servo_targets(servo: Floats, actions: Floats) -> Floats:
     """(7,) present targets, (K, H, 4) controls -> (K, H + 1, 7) targets by inverse kinematics.
 
-    They follow from the commands alone, so a candidate's are known before it is executed.
+    They depend on the commands alone, so they are known before execution.
     """
     K, H, _ = actions.shape
     moves = to_moves(actions)
@@ -153,7 +153,7 @@ def poses(states: Floats) -> Floats:
 
 
 def tool_frame(place: npt.ArrayLike) -> Floats:
-    """(4, 4) the tilted tool at x, y, z; the fingers open along y."""
+    """(4, 4) frame of the tilted tool at x, y, z; the fingers open along y."""
     sine, cosine = np.sin(TILT), np.cos(TILT)
     frame = np.eye(4)
     frame[:3, :3] = [[-cosine, 0, sine], [0, 1, 0], [-sine, 0, -cosine]]

@@ -21,7 +21,7 @@ LIMITS = np.rint(np.rad2deg([LOW, HIGH]).T).astype(int)  # degrees
 
 @dataclass(frozen=True)
 class Mount:
-    """Where an arm stands, and how it is called."""
+    """Where an arm stands, and its name."""
 
     name: str
     place: tuple[float, float, float]
@@ -53,7 +53,7 @@ FREE = 'contype="0" conaffinity="0"'  # the base and the wrist touch nothing
 
 
 def _link(i: int, colour: str) -> str:
-    """A capsule to where the next joint is."""
+    """A capsule from joint i to the next joint."""
     ends = [(0, 0, 0), (A[2], 0, 0), (A[3], -D[3], 0), (0, 0, 0), (0, 0, 0), (0, 0, 0.03)]
     end = ends[i]
     mass, radius = MASSES[i], RADII[i]

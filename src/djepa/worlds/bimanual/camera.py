@@ -1,4 +1,4 @@
-"""The four cameras; the head's is shifted and turned as the state says."""
+"""The four cameras; the head camera is shifted and turned by numbers of the state."""
 
 import os
 from functools import lru_cache

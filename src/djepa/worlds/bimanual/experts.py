@@ -1,8 +1,9 @@
-"""Scripted experts: from the true places of things to the poses of both tools.
+"""Scripted experts: from the true poses of objects to the poses of both tools.
 
 A script is a list of keys per arm: the command at which it is reached, position, orientation and
 opening.
-Between keys the position goes straight and the orientation turns evenly, both slow at the ends.
+Between keys the position moves in a straight line and the orientation turns about one axis, both
+slowly at the ends.
 
 Legend: H commands of an episode.
 """
@@ -38,7 +39,7 @@ ANCHORS = {  # the commands at which the left arm, then the right, first grasps 
 
 
 class Key(NamedTuple):
-    """Where a tool is at a command."""
+    """The pose and opening of a tool at a command."""
 
     at: int
     place: Floats
@@ -50,7 +51,7 @@ Script = tuple[list[Key], list[Key]]  # of the left arm and of the right
 
 
 def expert(world: BimanualWorld, state: Floats) -> tuple[Floats, Floats]:
-    """(H, 14) commands that solve most starts, and the (H, 16) poses that they follow."""
+    """(H, 14) commands that solve most starts, and their (H, 16) tool poses."""
     home = state[-COMMAND:]
     begin = tool_poses(world, home)
     scripts = {
@@ -87,7 +88,7 @@ def _pose(key: Key) -> Floats:
 
 
 def facing(approach: Floats, across: Floats) -> Floats:
-    """(4,) orientation of a tool that points along `approach`, its fingers apart along `across`."""
+    """(4,) orientation of a tool that points along `approach`, its fingers open along `across`."""
     z = np.asarray(approach, float) / np.linalg.norm(approach)
     y = np.asarray(across, float) - z * (across @ z)
     y /= np.linalg.norm(y)
@@ -96,7 +97,7 @@ def facing(approach: Floats, across: Floats) -> Floats:
 
 
 def _down(yaw: float, forward: float = 0.35) -> Floats:
-    """A tool that points down and a little away from the arms, fingers apart at `yaw` from x."""
+    """(4,) a tool that points down and a little forward, its fingers open at `yaw` from x."""
     across = np.array([np.cos(yaw), np.sin(yaw), 0.0])
     return facing(np.array([0.0, forward, -1.0]), across)
 

@@ -3,7 +3,7 @@
     dq = W Jᵀ (J W Jᵀ + λ I)⁻¹ e,      e = (position error, weighted orientation error)
 
 A pose is 8 numbers: x, y, z, a unit quaternion, an opening; 16 for both arms. Orientation weighs
-less than position, so that a pose beyond the wrist's range is reached as nearly as it can be.
+less than position, so that a pose beyond the wrist's range keeps its position.
 
 Legend: H commands.
 """
@@ -18,7 +18,7 @@ from djepa.worlds.bimanual.scene import to_drives
 from djepa.worlds.protocol import Floats
 
 POSE = 8
-TURN = 0.12  # m of position error that a radian of orientation counts as
+TURN = 0.12  # m of position error per radian of orientation
 DAMP, ROUNDS, CLOSE, MOST = 1e-4, 12, 2e-4, 0.25  # λ, iterations, m, rad of one iteration
 UNITS, RIDGE = np.repeat([1.0, TURN], 3)[:, None], DAMP * np.eye(6)
 
@@ -39,15 +39,15 @@ class TwoArms(Protocol):
 
     @property
     def chain(self) -> Chain:
-        """How they are built."""
+        """The kinematic chain of both arms."""
 
 
 def to_joints(
     world: TwoArms, start: Floats, poses: Floats, guess: Floats | None = None
 ) -> tuple[Floats, Floats]:
-    """(H, 16) poses -> (H, 14) commands that follow them from (14,) `start`, (H, 2) m missed.
+    """(H, 16) poses -> (H, 14) commands from (14,) `start`, and (H, 2) position errors in m.
 
-    Every pose is solved from the command before it, or from a similar path's, (H, 14) `guess`.
+    Each pose is solved from the previous command, or from `guess` (H, 14) of a similar path.
     """
     solver = _Solver(world.chain)
     command, commands, missed = start.copy(), [], []
@@ -65,7 +65,7 @@ def to_joints(
 
 
 def tool_poses(world: TwoArms, commands: Floats) -> Floats:
-    """(..., 14) commands -> (..., 16) poses of the tools where every joint is as commanded."""
+    """(..., 14) commands -> (..., 16) tool poses by forward kinematics."""
     solver = _Solver(world.chain)
     flat = commands.reshape(-1, commands.shape[-1])
     found = np.array([solver.forward(command) for command in flat])
@@ -92,7 +92,7 @@ class _Solver:
         return np.array(found)
 
     def solve(self, arm: int, joints: Floats, pose: Floats) -> tuple[Floats, float]:
-        """(6,) joints nearest to the pose, and by how many m they miss its position."""
+        """(6,) joints nearest to the pose, and their position error in m."""
         data, engine, site = self.data, self.engine, self.sites[arm]
         at = slice(arm * (JOINTS + 2), arm * (JOINTS + 2) + JOINTS)
         q, nine, error = joints.copy(), np.zeros(9), np.zeros(6)
@@ -104,7 +104,7 @@ class _Solver:
             engine.mj_comPos(self.model, data)
             engine.mj_jacSite(self.model, data, self.jacobian[:3], self.jacobian[3:], site)
             now = data.site_xmat[site].reshape(3, 3)
-            m = (0.5 * TURN) * (wanted @ now.T)  # its antisymmetric part is the turn that is left
+            m = (0.5 * TURN) * (wanted @ now.T)  # its antisymmetric part is the remaining rotation
             error[:3] = pose[:3] - data.site_xpos[site]
             error[3:] = m[2, 1] - m[1, 2], m[0, 2] - m[2, 0], m[1, 0] - m[0, 1]
             if np.abs(error).max() < CLOSE:

@@ -1,15 +1,15 @@
-"""When a task is done: RoboTwin's success rules, in meaning.
+"""Success rules of the tasks, modelled on RoboTwin's.
 
     grab roller        roller above 0.80, both grippers closed around it (< 0.6)
     handover block     block on the pad: 0.03 in x and y, 0.01 in z; right gripper open (> 0.8)
     bread to skillet   bread within 0.035 of the pan's middle in x and y; both above 0.76;
-                       left gripper open (> 0.9), which RoboTwin does not ask
+                       left gripper open (> 0.9), which RoboTwin does not require
     object to drawer   object within 0.05 of the drawer's middle, 0.007 to 0.12 above where it lay
                        on the table; left gripper open (> 0.8)
 
-Each task measures numbers of a state that stop growing where the rule holds, so that two states
-which both satisfy it measure the same. Cost is the largest difference from the goal's numbers, each
-in units of its tolerance; a state is solved by itself, and any state by a goal that is no farther.
+Each task measures numbers of a state that saturate where the rule holds, so that all states that
+satisfy it have the same numbers. Cost is the largest difference from the goal's numbers, each in
+units of its tolerance.
 """
 
 from typing import TYPE_CHECKING
@@ -53,7 +53,7 @@ Found = tuple[list[Floats], list[float]]
 
 
 def _above(height: Floats, least: float) -> Floats:
-    """Saturates just above the least, by the tolerance."""
+    """The height, saturated one tolerance above the least one."""
     return np.minimum(height, least + FINE)
 
 
@@ -95,7 +95,7 @@ def drawer_place(world: "BimanualWorld", states: Floats) -> Floats:
 
 
 def goal_state(world: "BimanualWorld", start: Floats) -> Floats:
-    """The start with everything where the rule wants it; not a state that physics would keep."""
+    """The start with every object placed as the rule requires; not a physically stable state."""
     goal = start.copy()
     fingers = np.arange(16).reshape(2, 8)[:, 6:]
 

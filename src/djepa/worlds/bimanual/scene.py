@@ -1,9 +1,9 @@
 """The four scenes: a table, two arms, coloured objects, four cameras.
 
-Lengths in m, z up; the table is 0.74 high. Both arms look along +y, the left one stands at x < 0.
+Lengths in m, z up; the table is 0.74 high. Both arms face +y, the left one stands at x < 0.
 Every object that moves, and every one whose place differs between starts, has a free joint, so a
-state says where it is. Only coloured things have a saturated colour: the support of a colour in an
-image is the object.
+state contains its pose. Only objects have saturated colours: the pixels of a colour in an image are
+the object.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ CAMERAS = {  # place, what it looks at
     "right": ((0.75, -0.1, 1.15), (0.0, 0.0, TABLE)),
 }
 FOV = 42.0  # degrees, vertical
-HEAD = np.array([0.01] * 3 + [0.022] * 3)  # m and rad by which the head differs between starts
+HEAD = np.array([0.01] * 3 + [0.022] * 3)  # m and rad, variation of the head camera between starts
 STEP = 0.004  # s of an integration
 RED, BLUE, GREEN, ORANGE = "0.85 0.1 0.1 1", "0.1 0.25 0.85 1", "0.1 0.65 0.2 1", "0.95 0.5 0.05 1"
 HUES = {"red": 0.0, "blue": 228.0, "green": 131.0, "orange": 30.0}  # degrees
@@ -44,7 +44,7 @@ SHUT = 0.16  # y from the middle of the cabinet's front to the drawer's middle w
 
 @dataclass(frozen=True)
 class Item:
-    """A thing with a place of its own, drawn uniformly."""
+    """An object whose pose is drawn uniformly."""
 
     name: str
     colour: str  # of HUES
@@ -78,7 +78,7 @@ def _pan() -> str:
 
 
 def _cabinet() -> str:
-    """A shell that is open in front, and a drawer that slides out of it, towards -y."""
+    """A shell with an open front, and a drawer that slides out towards -y."""
     x, y, z = (DRAWER[0] + 0.012, DRAWER[1] + 0.012, DRAWER[2] + 0.014)
     grey = 'rgba="0.55 0.55 0.56 1" mass="1.5"'
     shell = (

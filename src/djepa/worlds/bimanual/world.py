@@ -1,11 +1,11 @@
 """The bimanual world: commands in, states out; restored bit for bit.
 
 A control is 14 numbers: six joint angles (rad) and an opening in [0, 1] for the left arm, then for
-the right. Or it is 16: place, unit quaternion and opening of either tool, which become joints by
-inverse kinematics first. It holds for 0.2 s, in which drives move their targets evenly from the
-last command to this one. A state is joint positions, velocities, where the head camera is (it
-differs a little between starts, and only the picture shows it) and that last command: with the
-solver's warm start off, nothing else decides the future.
+the right. Or 16: position, unit quaternion and opening of each tool, which become joints by
+inverse kinematics first. It holds for 0.2 s, in which the targets of the drives move linearly from
+the last command to this one. A state is joint positions, velocities, the pose of the head camera
+(varied a little between starts, visible only in images) and the last command: with the solver's
+warm start off, nothing else affects the future.
 
 Legend: K candidates, H controls, S numbers in a state.
 """
@@ -67,7 +67,7 @@ class BimanualWorld:
         return np.concatenate([position, np.zeros(self.speeds), head, joints])
 
     def restore(self, state: npt.ArrayLike) -> None:
-        """Become `state` (S,); no physics step is run."""
+        """Set the state to `state` (S,); no physics step is run."""
         self._state = as_state("bimanual", self.state_size, state)
 
     def snapshot(self) -> Floats:
@@ -144,12 +144,12 @@ class BimanualWorld:
         self.restore(saved["state"])
 
     def goal(self, start: Floats) -> Floats:
-        """(S,) the start with everything where the rule wants it."""
+        """(S,) the start with every object placed as the rule requires."""
         return goal_state(self, start)
 
     @property
     def chain(self) -> Chain:
-        """What inverse kinematics needs to know of both arms."""
+        """The kinematic chain of both arms, for inverse kinematics."""
         sites = [int(self._model.site(f"{arm}tool").id) for arm in ARMS]
         return Chain(self._engine, self._model, sites, LOW + 0.01, HIGH - 0.01)
 

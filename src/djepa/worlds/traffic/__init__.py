@@ -1,1 +1,1 @@
-"""Traffic: a car drives one of several trajectories among recorded or generated road users."""
+"""Traffic: a car follows one of several trajectories among recorded or generated road users."""

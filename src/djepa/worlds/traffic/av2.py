@@ -1,13 +1,13 @@
 """Reader of Argoverse 2 sensor logs: tracked boxes and ego poses (feather), vector map (json).
 
 A log is a folder with `annotations.feather` or `annotations_with_ego.feather` (boxes in the frame
-of the ego vehicle; the first is read if both are there), `city_SE3_egovehicle.feather` and
+of the ego vehicle; the first is read if both exist), `city_SE3_egovehicle.feather` and
 `map/log_map_archive_*.json`. Needs the extra `driving`.
 
-Categories: an official signaler, a dog and any other animal count as pedestrians, since to hit one
-is a full collision and none of them drives; a trailer with traffic lights is static; every other
-category that `reading.KINDS` does not name is a vehicle. The size of a track is that of its first
-box in time.
+Categories: an official signaler, a dog and any other animal count as pedestrians, since hitting
+one is a full collision and none of them drives; a trailer with traffic lights is static; every
+other category that `reading.KINDS` does not name is a vehicle. The size of a track is that of its
+first box in time.
 """
 
 import json
@@ -59,7 +59,7 @@ def files_of_log(folder: Path) -> tuple[Path, ...]:
 
 
 def read_av2(folder: Path) -> Recording:
-    """One recording, with the recording vehicle as track "ego"; else refused by name."""
+    """One recording, with the recording vehicle as track "ego"; errors name the file."""
     with reading(folder):
         archive, boxes, poses = files_of_log(folder)
     with reading(archive):
@@ -71,7 +71,7 @@ def read_av2(folder: Path) -> Recording:
 
 
 def _table(path: Path, columns: tuple[str, ...]) -> Table:
-    """The named columns of a file, which is read once its unpacked size is known."""
+    """The named columns of a file; its unpacked size is checked before it is read."""
     try:
         import pyarrow as pa
     except ImportError:
@@ -114,7 +114,7 @@ def _unpacked(header: bytes, body: Any) -> int:
     """Bytes that an Arrow message takes once it is unpacked; its header is a FlatBuffer.
 
     A compressed buffer begins with the number of bytes it unpacks to, -1 if it is stored as it is.
-    Where the buffers lie stands in the header.
+    The header gives the positions of the buffers.
     """
     message = _Fields(header, 0)
     kind, more = message.number(1, "B"), message.at(4)
@@ -122,7 +122,7 @@ def _unpacked(header: bytes, body: Any) -> int:
         return 0
     batch = message.inner(2)
     batch = batch.inner(1) if kind == DICTIONARY else batch
-    packed = bool(batch.at(3)) or bool(more)  # old files name their compression in a note
+    packed = bool(batch.at(3)) or bool(more)  # old files name their compression in the metadata
     total = 0
     for start, length in batch.pairs(2):
         said = struct.unpack_from("<q", body, start)[0] if packed and length else 0
@@ -131,7 +131,7 @@ def _unpacked(header: bytes, body: Any) -> int:
 
 
 class _Fields:
-    """A table of a FlatBuffer, found through the offset that stands at `start`."""
+    """A table of a FlatBuffer, found through the offset stored at `start`."""
 
     def __init__(self, data: bytes, start: int) -> None:
         self.data = data
@@ -142,7 +142,7 @@ class _Fields:
         return int(struct.unpack_from(f"<{code}", self.data, at)[0])
 
     def at(self, field: int) -> int:
-        """Where a field lies; 0 if it is not there."""
+        """Position of a field; 0 if it is absent."""
         place = 4 + 2 * field
         if place >= self._read("H", self.index):
             return 0
@@ -150,16 +150,16 @@ class _Fields:
         return self.start + offset if offset else 0
 
     def number(self, field: int, code: str) -> int:
-        """A number; 0 if it is not there."""
+        """The number in a field; 0 if it is absent."""
         at = self.at(field)
         return self._read(code, at) if at else 0
 
     def inner(self, field: int) -> "_Fields":
-        """A table."""
+        """The table in a field."""
         return _Fields(self.data, self.at(field))
 
     def pairs(self, field: int) -> Iterator[tuple[int, int]]:
-        """A vector of two int64 each."""
+        """The vector of pairs of int64 in a field."""
         if at := self.at(field):
             at += self._read("I", at)
             rows = self.data[at + 4 : at + 4 + 16 * self._read("I", at)]
@@ -189,7 +189,7 @@ def _map(archive: dict[str, Any]) -> tuple[tuple[Lane, ...], tuple[Array, ...]]:
 
 
 def _same_way(lane: Lane, lanes: tuple[Lane, ...]) -> Lane:
-    """Neighbours in the map may run the other way: keep those that do not."""
+    """The lane with only the neighbours of its own direction; the map lists both directions."""
     way = lane.centre[-1] - lane.centre[0]
     beside = tuple(i for i in lane.beside if (lanes[i].centre[-1] - lanes[i].centre[0]) @ way > 0)
     return Lane(lane.polygon, lane.centre, lane.next, beside, lane.intersection, lane.limit)

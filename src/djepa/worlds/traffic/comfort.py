@@ -1,4 +1,4 @@
-"""Comfort: six limits on smoothed motion, all of which must hold (NAVSIM v1)."""
+"""Comfort: six limits on the smoothed motion, all of which must hold (NAVSIM v1)."""
 
 from functools import cache
 
@@ -37,5 +37,5 @@ def smooth(values: Array, window: int, order: int, derivative: int = 0) -> Array
 
 @cache
 def _filter(window: int, order: int, derivative: int) -> Array:
-    """The filter is linear: its answer to each unit vector, (41, 41)."""
+    """(41, 41) matrix of the linear filter: its response to each unit vector."""
     return savgol_filter(np.eye(ALL), window, order, deriv=derivative, delta=DT, axis=1)

@@ -1,15 +1,15 @@
 """Reader of CommonRoad scenarios (XML, versions 2018b and 2020a).
 
 A log is a place: all scenarios whose names begin with the same country and place are one log, so
-USA_US101-5_1_T-1 and USA_US101-15_1_T-1 are of the log USA_US101. A file does not say when it was
-recorded, and neither number tells: scenarios of NGSIM with other maps, and with other
-configurations on one map, show the same cars at the same time. Intervals resample whole logs, so to
-take two recordings for one makes them wider, and to take one for two would make them too narrow. A
-name of another form is a log of its own.
+USA_US101-5_1_T-1 and USA_US101-15_1_T-1 are of the log USA_US101. A file has no recording time, and
+the numbers do not imply one: NGSIM scenarios with different maps, or different configurations on a
+map, show the same cars at the same time. Intervals resample whole logs: counting two recordings as
+one makes them wider, counting one as two would make them too narrow. A name of another form is a
+log of its own.
 
-A shape turns about its own middle, as in commonroad-io. Polygons, and several shapes together,
-become the smallest box along the heading. An obstacle that stands is a static object (a building, a
-pillar, a median, something unknown) unless its type is that of a road user.
+A shape turns about its own centre, as in commonroad-io. Polygons, and several shapes together,
+become the smallest box along the heading. A stationary obstacle is a static object (a building, a
+pillar, a median, an unknown type) unless its type is that of a road user.
 """
 
 import re
@@ -35,7 +35,7 @@ NAME = re.compile(r"(?:C-)?([A-Z]{3}_[A-Za-z0-9]+)-\d+(?:_.+)?")  # country, pla
 
 
 def read_commonroad(path: Path) -> Recording:
-    """One recording; a file that is not one is refused by name."""
+    """One recording; errors name the file."""
     with reading(path):
         text = path.read_bytes().decode("utf-8")
         if "<!DOCTYPE" in text or "<!ENTITY" in text:
@@ -49,7 +49,7 @@ def read_commonroad(path: Path) -> Recording:
 
 
 def log_of(name: str) -> str:
-    """The log that a scenario of this name is of."""
+    """The log to which a scenario of this name belongs."""
     found = NAME.fullmatch(name)
     return found[1] if found else name
 
@@ -102,7 +102,7 @@ def _lanes(root: Element) -> list[Lane]:
 
 
 def _track(node: Element) -> tuple[dict[int, list[float]], bool, Array, Kind]:
-    """States by step, does it stand, length and width, kind."""
+    """States by step, whether it is stationary, length and width, kind."""
     still = node.tag == "staticObstacle" or node.findtext("role") == "static"
     states = [_child(node, "initialState"), *node.findall("trajectory/state")]
     pivot, arm, turn, size = _shape(_child(node, "shape"))
@@ -123,8 +123,8 @@ def _track(node: Element) -> tuple[dict[int, list[float]], bool, Array, Kind]:
 
 
 def _shape(shape: Element) -> tuple[Array, Array, float, Array]:
-    """The box of a shape: what it turns about, from there to its middle (both (2,), in the frame
-    of the obstacle), its own turn, and (2,) length and width.
+    """The box of a shape: its pivot, the offset from there to its centre (both (2,), in the frame
+    of the obstacle), its own rotation, and (2,) length and width.
     """
     parts = [part for part in shape if part.tag in SHAPES]
     if not parts:
@@ -167,7 +167,7 @@ def _turn(part: Element) -> float:
 
 
 def _centroid(outline: Array) -> Array:
-    """(2,) middle of the area of a polygon (P, 2)."""
+    """(2,) centroid of a polygon (P, 2)."""
     origin = outline[0]
     here, after = outline - origin, np.roll(outline - origin, -1, 0)
     twice = cross(here, after)
@@ -193,7 +193,7 @@ def _number(node: Element) -> float:
 
 
 def _points(line: Element) -> Array:
-    """(P, 2)."""
+    """(P, 2) the points of a line."""
     return np.array([_point(p) for p in line.findall("point")], float).reshape(-1, 2)
 
 

@@ -1,7 +1,7 @@
 """Collisions and near collisions of executed candidates with traffic that does not react.
 
-A track is excused for good at its first contact that is not the ego's fault; for time to collision,
-at its first near contact that is no failure. The two lists are apart, as in NAVSIM. So the first
+After its first contact that is not the ego's fault a track is ignored; for time to collision, after
+its first near contact that is no failure. As in NAVSIM the two lists are separate. So the first
 contact of each kind of a candidate with a track decides, and all are tested at once.
 
 Legend: K candidates, 41 executed states each, T tracks, E contacts.
@@ -37,13 +37,13 @@ from djepa.worlds.traffic.scene import (
 STANDING, TTC_STANDING = 0.05, 0.005  # m/s
 OFFSETS = (0, 3, 6, 9)  # steps that time to collision looks ahead
 AHEAD, BEHIND = np.deg2rad(30), np.deg2rad(150)
-SAMPLE = 5  # steps between the samples of traffic that count: 2 Hz
+SAMPLE = 5  # steps between the samples of traffic that are used: 2 Hz
 Rows = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
 class Where:
-    """Where the ego car is, (K, 41) each."""
+    """On which areas and lanes the ego car is, (K, 41) each."""
 
     several_lanes: Mask
     off_road: Mask
@@ -52,9 +52,9 @@ class Where:
 
 
 def at_two_hertz(states: Array) -> Array:
-    """(T, 51, 4) -> (T, 51, 4): every fifth row counts, the rows between are interpolated.
+    """(T, 51, 4) -> (T, 51, 4): every fifth row is used, the rows between are interpolated.
 
-    A track exists from its first to its last sample; one with a single sample stands there always.
+    A track exists from its first to its last sample; one with a single sample stands still.
     """
     result = np.full(states.shape, np.nan)
     samples = np.arange(0, states.shape[1], SAMPLE)
@@ -112,7 +112,7 @@ def _contacts(states: Array, boxes: Array, shape: Array, size: Array) -> Rows:
     others = boxes[:, steps[:, None] + ahead, :2]  # (n, 41, O, 2)
     reach = (np.hypot(*EGO_SIZE) + np.hypot(*size.T)) / 2
     x, y = (np.moveaxis(others[..., i], 0, -1) - ego[..., i, None] for i in (0, 1))
-    close = x * x + y * y <= reach**2  # (K, 41, O, n); a track that is not there is NaN: False
+    close = x * x + y * y <= reach**2  # (K, 41, O, n); an absent track is NaN: False
     k, t, i, j = np.nonzero(close)
     car = ego_corners(states)[k, t] + shift[k, t, i][:, None]
     met = boxes_meet(car, shape[j, t + ahead[i]])
@@ -142,6 +142,6 @@ def _at_fault(
 
 
 def _bearing(ego: Array, track: Array) -> Array:
-    """(E,) angle in [0, π] between the heading and the way from the rear axle to the track."""
+    """(E,) angle in [0, π] between the heading and the line from the rear axle to the track."""
     way = np.arctan2(track[:, Y] - ego[:, Y], track[:, X] - ego[:, X])
     return np.abs(wrap(way - ego[:, H]))

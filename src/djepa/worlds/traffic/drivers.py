@@ -13,7 +13,7 @@ from djepa.worlds.traffic.plane import Array, Mask, lengths
 from djepa.worlds.traffic.roads import Layout
 from djepa.worlds.traffic.scene import DT
 
-SIGHT, ZIPPER = 100.0, 60.0  # m: of leaders, of cars that will merge
+SIGHT, ZIPPER = 100.0, 60.0  # m: range to leaders, to cars that will merge
 HARDEST = 6.0  # m/s², braking
 CAN_STOP = 3.5  # m/s², for a light that turns red
 LATERAL = 2.5  # m/s² in bends
@@ -24,7 +24,7 @@ GREEN, CLEARING = 9.0, 3.0  # s
 
 @dataclass
 class Cars:
-    """What moves, (C,) each."""
+    """The cars, (C,) each."""
 
     line: NDArray[np.int64]
     s: Array
@@ -128,13 +128,13 @@ class Traffic:
         return along, rest[..., 1] * np.cos(h) - rest[..., 0] * np.sin(h)
 
     def _leaders(self, poses: Array, along: Array, offset: Array) -> tuple[Array, Array]:
-        """(C,) gaps and speeds of the nearest car on the way, or due to merge before this one."""
+        """(C,) gaps and speeds of the nearest car ahead, or of one that merges before this one."""
         c = self.cars
         s, d = along[c.line], offset[c.line]  # (C, C): row i in terms of its line
         wide = (c.size[:, None, 1] + c.size[None, :, 1]) / 2 + 0.3
         ahead = s - c.s[:, None]
         on_way = (np.abs(d) < wide) | ((np.abs(d - c.d[:, None]) < wide) & (ahead < 20))
-        on_way |= c.line[:, None] == c.line[None]  # also who is still changing to this lane
+        on_way |= c.line[:, None] == c.line[None]  # also cars still changing to this lane
         to_merge = (self.merge[c.line] - c.s)[:, None]
         zipper = (to_merge > 0) & (to_merge < ZIPPER) & (to_merge.T > 0) & (to_merge > to_merge.T)
         zipper &= self.entry[c.line][:, None] != self.entry[c.line][None]
@@ -150,7 +150,7 @@ class Traffic:
         return np.maximum(gap[rows, nearest], 0.1), speed
 
     def _grant(self) -> None:
-        """Who may enter the junction: first come, first served, if no way in use is crossed."""
+        """Let cars enter the junction: first come, first served, if no path in use is crossed."""
         c = self.cars
         left = self.stop[c.line] - c.s
         self.granted &= c.s - c.size[:, 0] / 2 < self.clear[c.line] + 1
@@ -171,7 +171,7 @@ class Traffic:
         return np.where((left > 0) & ~self.granted, left - c.size[:, 0] / 2, FREE)
 
     def _crossing(self, walkers: Array) -> Array:
-        """(C,) distance to a crossing that somebody is on, or about to enter this car's way."""
+        """(C,) distance to a crossing with a pedestrian on, or about to enter, this car's path."""
         c = self.cars
         result = np.full(len(c.s), FREE)
         if not len(walkers):
@@ -192,7 +192,7 @@ class Traffic:
         return self.heading[np.arange(len(along))[:, None], i]
 
     def _change_lanes(self, along: Array, offset: Array, a: Array) -> None:
-        """MOBIL: change if the own gain outweighs what it costs the new follower."""
+        """MOBIL: change lane if the own gain outweighs the loss of the new follower."""
         c, lines = self.cars, self.layout.lines
         for i in np.flatnonzero((np.abs(c.d) < 0.05) & (c.v > 3)).tolist():
             for to in (lines[c.line[i]].left, lines[c.line[i]].right):
@@ -220,7 +220,7 @@ class Traffic:
 
 
 def _one(style: Style, i: int, v: float, gap: float, leader: float) -> float:
-    """IDM of one driver."""
+    """IDM acceleration of one driver."""
     parts = (style.speed, style.gap, style.headway, style.accel, style.brake)
     speed, least, headway, accel, brake = (np.asarray(part)[i] for part in parts)
     one = Style(speed, least, headway, accel, brake, style.power)
@@ -238,7 +238,7 @@ def _speed_cap(heading: Array, count: int) -> Array:
 
 
 def _conflicts(points: Array, stop: Array, clear: Array, entry: Array, far: Array) -> Mask:
-    """(G, G): lines whose ways through the junction come closer than 3 m; not of one entry."""
+    """(G, G): lines of different entries that come closer than 3 m in the junction."""
     G = len(points)
     result = np.zeros((G, G), bool)
     for g in range(G):

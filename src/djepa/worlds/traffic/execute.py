@@ -1,8 +1,8 @@
-"""Execution: a controller follows the trajectory, a kinematic bicycle moves (NAVSIM v1).
+"""Execution: a controller steers a kinematic bicycle along the trajectory (NAVSIM v1).
 
-Everything happens in the frame of the ego car, so that where the world's axes lie changes nothing.
+Everything is computed in the frame of the ego car: results do not depend on the world's axes.
 
-Legend: B candidates of any scenes together, M = 41 reference poses at 10 Hz.
+Legend: B candidates, of one or more scenes, M = 41 reference poses at 10 Hz.
 """
 
 import numpy as np
@@ -64,7 +64,7 @@ def follow(ego: Array, reference: Array) -> Array:
 
 
 def profiles(reference: Array) -> tuple[Array, Array]:
-    """(B, M, 3) poses -> (B, M - 1) speeds and (B, M - 1) curvatures that explain them.
+    """(B, M, 3) poses -> fitted (B, M - 1) speeds and (B, M - 1) curvatures.
 
     Two ridge fits: displacement_i = (cos h_i, sin h_i) v_i dt with v_i = v_0 + dt Σ a_j, and
     heading step_i = v_i κ_i dt with κ_i = κ_0 + dt Σ κ'_j.
@@ -117,7 +117,7 @@ def _commands(
 
 
 def _before(steps: Array) -> Array:
-    """(B, n) -> (B, n + 1) sums of what comes before each place, and of all."""
+    """(B, n) -> (B, n + 1) sums of the entries before each one, and of all."""
     return np.concatenate([np.zeros_like(steps[:, :1]), np.cumsum(steps, 1)], 1)
 
 

@@ -1,11 +1,11 @@
 """Forecasts of traffic from the present and the past, by simple rules.
 
-    straight   everybody keeps the present velocity
-    lanes      vehicles keep to their lanes and their distance; their acceleration fades
+    straight   all tracks keep the present velocity
+    lanes      vehicles keep to their lanes and distances; their acceleration fades
 
-The same judgement in a forecast is a score that needs no model and no outcome. Whether a candidate
-stays on the road, is comfortable and how far it gets it knows exactly, since the road and the car
-are known; what others will do it does not. Legend: T tracks, P points.
+PDMS computed in a forecast is a score that needs no model and no outcome. Staying on the road,
+comfort and distance driven are exact, since the road and the car are known; what other road users
+do is not. Legend: T tracks, P points.
 """
 
 from collections.abc import Sequence
@@ -22,15 +22,15 @@ from djepa.worlds.traffic.scene import AHEAD, BEHIND, DT, EVERY, H, Kind, Lane, 
 
 FADING = 1.0  # s in which an acceleration falls to 1/e
 MOVING, NEAR = 0.1, 60.0  # m/s; m from the car
-REACH, BEFORE = 90.0, 10.0  # m of a way ahead and behind
-LOOK = 5  # steps between two looks at who is ahead
-BRAKE, GAS = -6.0, 3.0  # m/s², what is believed of an acceleration
-HARDEST = -8.0  # m/s², at which anybody brakes
-DRIVER = Style(speed=1e3, gap=2.0, headway=1.2, accel=2.0, brake=2.5)  # its own speed limits nobody
+REACH, BEFORE = 90.0, 10.0  # m of a path ahead and behind
+LOOK = 5  # steps between two searches for leaders
+BRAKE, GAS = -6.0, 3.0  # m/s², bounds of a present acceleration
+HARDEST = -8.0  # m/s², hardest braking
+DRIVER = Style(speed=1e3, gap=2.0, headway=1.2, accel=2.0, brake=2.5)  # no limit of speed
 
 
 def straight(scene: Scene) -> Scene:
-    """The scene with a future at constant velocity; the recorded one is not looked at."""
+    """The scene with a future at constant velocity; the recorded future is not used."""
     now = scene.past[:, BEHIND:]
     return replace(scene, future=constant_velocity(np.repeat(now, AHEAD + 1, 1)), driven=None)
 
@@ -77,7 +77,7 @@ def lanes(scene: Scene) -> Scene:
 
 @dataclass(frozen=True)
 class _Way:
-    """Where a vehicle is going."""
+    """The path of a vehicle."""
 
     line: Array  # (P, 2)
     start: float  # m along it, now
@@ -90,14 +90,14 @@ def _lanes(scene: Scene, rows: NDArray[np.intp]) -> list[int | None]:
 
 
 def _way(scene: Scene, pose: Array, own: int | None) -> _Way:
-    """Along the lanes ahead, or straight on where there is none."""
+    """The path along the lanes ahead, or straight on without a lane."""
     if own is None:
         line = pose[:2] + np.array([[0.0], [REACH]]) * unit(pose[H])
         return _Way(line, 0.0, 0.0, np.inf)
     s, offset = project(pose[:2], scene.lanes[own].centre)
     line, begins = _ahead(scene.lanes, own, float(s) + REACH)
     along = lengths(line)
-    first = max(int(np.searchsorted(along, s - BEFORE)) - 1, 0)  # what is far is not needed
+    first = max(int(np.searchsorted(along, s - BEFORE)) - 1, 0)  # the far part is not needed
     last = int(np.searchsorted(along, s + REACH)) + 2
     red = [at for i, at in begins.items() if i in scene.red and at > s]
     begin = along[first]
@@ -108,7 +108,7 @@ def _way(scene: Scene, pose: Array, own: int | None) -> _Way:
 def _leaders(
     scene: Scene, states: Array, rows: NDArray[np.intp], ways: Sequence[_Way], s: Array
 ) -> tuple[Array, Array]:
-    """(T, 4) states -> free distance ahead of each vehicle, and the speed of what ends it."""
+    """(T, 4) states -> free distance ahead of each vehicle, and the speed of its leader."""
     here = np.flatnonzero(np.isfinite(states).all(1))
     close = np.hypot(*(states[here, :2] - scene.ego[:2]).T) < NEAR + REACH
     here, gap, speed = here[close], np.full(len(rows), FREE), np.zeros(len(rows))
@@ -131,7 +131,7 @@ FORECASTS = {"straight": straight, "lanes": lanes}
 
 
 def _ahead(known: Sequence[Lane], own: int, far: float) -> tuple[Array, dict[int, float]]:
-    """(P, 2) centre line of a lane and those after it, and how far along it each begins."""
+    """(P, 2) centre line of a lane and those after it, and the distance at which each begins."""
     begins, length, last = {own: 0.0}, lengths(known[own].centre)[-1], own
     while length < far:
         following = [i for i in known[last].next if i not in begins]

@@ -1,4 +1,4 @@
-"""Embedded traffic: layouts, drivers and pedestrians from a seed; nothing is downloaded.
+"""Generated traffic: layouts, drivers and pedestrians from a seed; nothing is downloaded.
 
 A log is one layout with one stretch of traffic. Splits never share a layout or a seed: both are
 drawn from generators that are named by the split.
@@ -20,13 +20,13 @@ from djepa.worlds.traffic.scene import AHEAD, BEHIND, DT, Kind, Scene
 SPLITS = ("native", "fit", "calibration", "guarantee", "confirmation")  # first: the native model
 WARM = 30  # steps before the recording begins
 STEPS = 121  # of a log, 12 s
-STARTS = tuple(range(BEHIND, STEPS - AHEAD, 15))  # where scenes of a log begin
+STARTS = tuple(range(BEHIND, STEPS - AHEAD, 15))  # steps at which scenes of a log begin
 MOVING, NEAR = 2.0, 40.0  # m/s of an ego, m to the next road user
 CAR, TRUCK, WALKER, CONE = (4.6, 1.9), (9.0, 2.4), (0.6, 0.6), (0.4, 0.4)  # m
 
 
 def scenes(split: str, logs: int, per_log: int = 2, seed: int = 0) -> Iterator[Scene]:
-    """Scenes of logs 0, 1, ...; families take turns, egos are drawn among the cars that can be."""
+    """Scenes of logs 0, 1, ...; families take turns, egos are drawn among eligible cars."""
     for number in range(logs):
         yield from scenes_of(make_log(split, number, seed), per_log)
 
@@ -38,7 +38,7 @@ def scenes_of(log: Recording, count: int = 2) -> list[Scene]:
 
 
 def _places(log: Recording, count: int, rng: np.random.Generator) -> list[tuple[int, int]]:
-    """Starts and egos of `count` scenes, drawn among moving cars that have someone near."""
+    """Starts and egos of `count` scenes, drawn among moving cars near another road user."""
     found: list[tuple[int, int]] = []
     cars = np.flatnonzero(np.ones(len(log.ids), bool) if log.clean is None else log.clean)
     every = [(start, row) for start in STARTS for row in cars.tolist()]
@@ -99,7 +99,7 @@ def simulate(layout: Layout, rng: np.random.Generator, log: str) -> Recording:
 
 
 def _cars(layout: Layout, rng: np.random.Generator) -> Cars:
-    """Cars one behind the other on every entry, each with its line, size and style."""
+    """A queue of cars on every entry, each with its line, size and style."""
     line, s, size = [], [], []
     entries: dict[int, list[int]] = {}
     for g, way in enumerate(layout.lines):
@@ -150,7 +150,7 @@ def _walks(layout: Layout, rng: np.random.Generator) -> Array:
 
 
 def _unhurt(walks: Array, cars: Array, size: Array) -> Array:
-    """Leave out pedestrians who walk into a car: real ones look."""
+    """The pedestrians who do not walk into a car; real ones would not."""
     boxes = corners(cars[..., :2], cars[..., 2], size[:, None])
     people = corners(walks[..., :2], walks[..., 2], np.array(WALKER))
     there = np.isfinite(cars[None, ..., 0])
@@ -158,14 +158,14 @@ def _unhurt(walks: Array, cars: Array, size: Array) -> Array:
 
 
 def _closed(layout: Layout, red: Mask) -> Mask:
-    """(L,): the lanes through a junction whose line has red."""
+    """(L,): lanes through a junction that a red light closes."""
     closed = np.zeros(len(layout.lanes), bool)
     closed[[line.connector for line, shut in zip(layout.lines, red, strict=True) if shut]] = True
     return closed
 
 
 def _alert(log: Recording, start: int, row: int) -> bool:
-    """Does the car move, and has it someone near? Otherwise there is little to decide."""
+    """Whether the car moves near another road user; otherwise there is little to decide."""
     away = np.hypot(*(log.state[:, start, :2] - log.state[row, start, :2]).T)
     away[row] = np.inf
     return bool(log.state[row, start, 3] > MOVING and np.nanmin(away, initial=np.inf) < NEAR)

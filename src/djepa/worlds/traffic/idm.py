@@ -6,12 +6,12 @@ import numpy as np
 
 from djepa.worlds.traffic.plane import Array
 
-FREE = 1e6  # m, the gap to a leader that is not there
+FREE = 1e6  # m, the gap without a leader
 
 
 @dataclass(frozen=True)
 class Style:
-    """How a driver drives; numbers or (C,) arrays."""
+    """IDM parameters of a driver; numbers or (C,) arrays."""
 
     speed: Array | float = 15.0  # m/s, wanted
     gap: Array | float = 1.0  # m, kept when standing

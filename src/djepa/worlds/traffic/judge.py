@@ -19,7 +19,7 @@ from djepa.worlds.traffic.execute import execute
 from djepa.worlds.traffic.plane import Array, project
 from djepa.worlds.traffic.scene import Scene, ego_centre, ego_corners
 
-RULE = "pdms.v1.2"  # of NAVSIM v1; the last number is that of our reading of it
+RULE = "pdms.v1.2"  # of NAVSIM v1; the last number is the version of our implementation
 LEAST_PROGRESS = 5.0  # m; below it progress counts in full
 SECOND = 10  # steps
 WRONG_WAY = (2.0, 6.0)  # m in a second outside the route's lanes: half, none
@@ -60,12 +60,12 @@ class Judge:
         return self.of_states(execute(self.scene.ego, candidates))
 
     def of_states(self, states: Array, where: Where | None = None) -> Judgement:
-        """(K, 41, 6) executed states, and where they are if that is known -> their judgement."""
+        """(K, 41, 6) executed states -> their judgement; `where` is computed if not given."""
         return judge_states(self.scene, self.traffic, states, self.reference, where)
 
     @cached_property
     def reference(self) -> float:
-        """Metres that a rule-based driver makes: the scale of EP."""
+        """Progress of a rule-based driver in m: the scale of EP."""
         from djepa.worlds.traffic.reference import reference_progress
 
         return reference_progress(self.scene, self.traffic)
@@ -91,7 +91,7 @@ def judge_states(
 
 
 def relative_progress(progress: Array, most: Array, alive: Array) -> Array:
-    """EP: share of the farther of both; in full if neither made 5 m; none if nc · dac is 0."""
+    """EP: progress as a share of the larger one; 1 if neither made 5 m; 0 if nc · dac is 0."""
     share = np.where(most > LEAST_PROGRESS, progress / np.maximum(most, LEAST_PROGRESS), 1.0)
     return np.where(alive > 0, share, 0.0)
 
@@ -112,7 +112,7 @@ def locate(scene: Scene, states: Array) -> Where:
     lanes = under[..., used]
     touched = lanes[..., :4, :]
     several = (touched.any(-2).sum(-1) > 1) & ~touched.all(-2).any(-1)
-    # A lane is drivable; the other areas are asked only where there is none.
+    # A lane is drivable; other areas are tested only outside lanes.
     on_road = np.asarray(touched.any(-1))
     on_road[~on_road] = scene.drivable_areas.under(points[..., :4, :][~on_road]).any(-1)
     route = np.isin(used, scene.route)
@@ -126,7 +126,7 @@ def locate(scene: Scene, states: Array) -> Where:
 
 
 def direction(states: Array, where: Where) -> Array:
-    """DDC: metres outside the route's lanes in any second of the motion."""
+    """DDC, from the metres outside the route's lanes in any second of the motion."""
     moved = np.hypot(*np.moveaxis(np.diff(ego_centre(states), axis=1), -1, 0))
     wrong = np.concatenate([np.zeros((len(states), 1)), moved], 1) * where.off_route
     sums = np.cumsum(np.pad(wrong, ((0, 0), (SECOND, 0))), 1)

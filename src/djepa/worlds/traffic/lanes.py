@@ -1,4 +1,4 @@
-"""Lanes made from what maps give: two bounds, or a centre line and a width."""
+"""Lanes from map data: two bounds, or a centre line and a width."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,8 +9,8 @@ from djepa.errors import DjepaError
 from djepa.worlds.traffic.plane import Areas, Array, lengths, spaced, unit
 from djepa.worlds.traffic.scene import Lane
 
-MOST_LANES = 20_000  # of a map: which share ground is a table of all pairs
-SHOULDER = 0.5  # m added to a lane's sides where a map has no drivable area of its own
+MOST_LANES = 20_000  # of a map: overlaps are a table of all pairs
+SHOULDER = 0.5  # m added to a lane's sides if a map has no drivable area
 
 
 def lane_between(
@@ -70,7 +70,7 @@ def _longer(bound: Array, by: float) -> Array:
 
 
 def mark_crossings(lanes: Sequence[Lane]) -> tuple[Lane, ...]:
-    """Lanes that share ground with a lane that is neither beside, before nor after them."""
+    """Mark lanes that overlap a lane that is neither beside, before nor after them."""
     if len(lanes) > MOST_LANES:
         raise DjepaError(f"it has {len(lanes):,} lanes; {MOST_LANES:,} are the most that are read")
     inner = [spaced(lane.centre, 2.0)[1:-1] for lane in lanes]

@@ -23,7 +23,7 @@ Ragged = list[NDArray[Any]]
 
 
 def read_npz(path: Path) -> Recording:
-    """One recording; a file that is not one is refused by name."""
+    """One recording; errors name the file."""
     with reading(path):
         _check_size(path)
         with np.load(path, allow_pickle=False) as file:
@@ -34,7 +34,7 @@ def read_npz(path: Path) -> Recording:
 
 
 def _check_size(path: Path) -> None:
-    """A small file can unpack to a huge one."""
+    """Refuse a file that would unpack to a huge one."""
     with zipfile.ZipFile(path) as archive:
         if sum(item.file_size for item in archive.infolist()) > MOST_BYTES:
             raise DjepaError(f"it unpacks to more than {MOST_BYTES >> 20} MiB")
@@ -92,7 +92,7 @@ def _lanes(arrays: dict[str, NDArray[Any]]) -> tuple[Lane, ...]:
 
 
 def ragged(values: NDArray[Any], offset: NDArray[Any], count: int) -> Ragged:
-    """Row i of a ragged array is values[offset[i]:offset[i + 1]]."""
+    """A ragged array, whose row i is values[offset[i]:offset[i + 1]]."""
     ends = offset.astype(int)
     whole = len(ends) == count + 1 and ends[0] == 0 and ends[-1] == len(values)
     if not whole or (np.diff(ends) < 0).any():

@@ -1,7 +1,7 @@
 """Pickles of plain values and numpy arrays, read without running anything.
 
-A pickle is a program. Here its steps are followed one by one, and none calls anything: names stand
-for the few forms of CALLS, and arrays are read from bytes whose number was checked.
+A pickle is a program. Its steps are interpreted one by one without calling anything it names: only
+the names in CALLS are known, and arrays are read from bytes whose number was checked.
 """
 
 import math
@@ -87,12 +87,12 @@ def _begun(*_: object) -> Packed:
 
 
 def _bytes(text: str, code: object) -> bytes:
-    """Protocol 2 writes bytes so."""
+    """Bytes as protocol 2 encodes them."""
     return text.encode("latin1")
 
 
 def _items(items: Iterable[Any] = ()) -> list[Any]:
-    """A set, whose items are not hashed."""
+    """A set as a list, so that its items are not hashed."""
     return items if isinstance(items, list) else [*items]
 
 
@@ -121,15 +121,15 @@ LITERALS = {
 }
 CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
 EMPTY: dict[str, type] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_SET": list}
-KEYS = (str, bytes, int, float, type(None))  # to hash deep tuples can end the process
+KEYS = (str, bytes, int, float, type(None))  # hashing deep tuples can crash the process
 
 
 class Name(str):
-    """A name of CALLS or NAMED, which no text of the pickle can be mistaken for."""
+    """A name of CALLS or NAMED, of a type that distinguishes it from texts of the pickle."""
 
 
 class Steps:
-    """Follows the steps of a pickle of dicts, lists, tuples, plain values and arrays of them."""
+    """Interpreter for pickles of dicts, lists, tuples, plain values and arrays of them."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -138,7 +138,7 @@ class Steps:
         self.made = 0  # bytes
 
     def follow(self, data: bytes) -> Any:
-        """What the pickle holds."""
+        """Interpret `data` and return its value."""
         for step, value, _ in pickletools.genops(data):
             if step.name == "STOP":
                 return self.stack.pop()
@@ -162,7 +162,7 @@ class Steps:
             self._joined(step, value)
 
     def _joined(self, step: str, value: Any) -> None:
-        """Steps that take something from the stack, and names."""
+        """Perform steps that take values from the stack, and names."""
         match step:
             case "TUPLE" | "LIST" | "FROZENSET":
                 items = self._last()
@@ -193,14 +193,14 @@ class Steps:
                 raise DjepaError(f"it takes the step {step}; {ONLY}")
 
     def _made(self, value: Any) -> Any:
-        """Few bytes can ask for the same long text again and again."""
+        """Count the bytes of a new value: a few steps can repeat a long text many times."""
         self.made += len(value) if isinstance(value, str | bytes) else 0
         if self.made > MOST_BYTES:
             raise DjepaError(f"it unpacks to more than {MOST_BYTES >> 20} MiB")
         return value
 
     def _last(self, many: int | None = None) -> list[Any]:
-        """Take so many from the stack; without a number, all since the last mark."""
+        """Take `many` values from the stack; without a number, all since the last mark."""
         start = self.marks.pop() if many is None else len(self.stack) - many
         if start < 0:
             raise DjepaError("it takes more than it holds")
@@ -226,7 +226,7 @@ def _keyed(items: list[Any]) -> dict[Any, Any]:
 
 
 def _name(name: str) -> Name:
-    """Numpy 1 and 2, Python 2 and 3 have other names for the same."""
+    """One name for what numpy 1 and 2, Python 2 and 3 name differently."""
     known = name
     for pattern, usual in ALIKE:
         known = pattern.sub(usual, known)

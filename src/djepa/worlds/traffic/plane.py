@@ -60,7 +60,7 @@ def corners(centre: Array, heading: Array, size: Array) -> Array:
 
 
 def boxes_meet(a: Array, b: Array) -> Mask:
-    """(..., 4, 2) corners of two boxes -> (...): do they share a point? Touching counts.
+    """(..., 4, 2) corners of two boxes -> (...) whether they share a point; touching counts.
 
     Two convex shapes are apart exactly if they are apart along a normal of one of their sides.
     """
@@ -88,7 +88,7 @@ def _dot(a: Array, b: Array) -> Array:
 
 
 def segment_meets_box(start: Array, end: Array, box: Array) -> Mask:
-    """(..., 2), (..., 2), (..., 4, 2) -> (...): a segment is a box without width."""
+    """(..., 2), (..., 2), (..., 4, 2) -> (...): the segment is tested as a box without width."""
     return boxes_meet(np.stack([start, start, end, end], -2), box)
 
 
@@ -106,12 +106,12 @@ class Areas:
 
     @classmethod
     def of(cls, polygons: Sequence[Array]) -> "Areas":
-        """L polygons (P, 2)."""
+        """From L polygons (P, 2)."""
         bounds = [[*polygon.min(0), *polygon.max(0)] for polygon in polygons]
         return cls(polygons, np.array(bounds).reshape(-1, 4))
 
     def under(self, points: Array) -> Mask:
-        """(..., 2) -> (..., L): which polygons is a point in?"""
+        """(..., 2) -> (..., L) whether each polygon contains the point."""
         flat = points.reshape(-1, 2)
         found = np.zeros((len(self.polygons), len(flat)), bool)
         if len(flat):
@@ -127,7 +127,7 @@ class Areas:
 
 
 def _odd_sides(x: Array, y: Array, polygon: Array) -> Mask:
-    """(N,), (N,), (P, 2) -> (N,)."""
+    """(N,), (N,), (P, 2) -> (N,) whether an odd number of sides is to the right of the point."""
     ax, ay = polygon.T
     bx, by = np.roll(polygon, -1, 0).T
     use = (np.minimum(ay, by) <= y.max()) & (np.maximum(ay, by) > y.min()) & (ay != by)
@@ -166,7 +166,7 @@ def project(points: Array, line: Array) -> tuple[Array, Array]:
 def along_line(line: Array, s: Array, offset: Array | float = 0.0) -> Array:
     """(P, 2) line, (...) distances, offsets to the left -> (..., 3) poses.
 
-    Past an end the line goes straight on.
+    Beyond an end the line is extended straight.
     """
     far = lengths(line)
     step = np.diff(line, axis=0)

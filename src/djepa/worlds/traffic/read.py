@@ -19,7 +19,7 @@ READERS = {".npz": read_npz, ".xml": read_commonroad, ".pkl": read_scenarionet}
 
 
 def read_recording(path: Path) -> Recording:
-    """A file or, for Argoverse 2, a folder -> its recording; refused by name if it is none."""
+    """A file or, for Argoverse 2, a folder -> its recording; errors name the path."""
     if path.is_dir():
         return read_av2(path)
     reader = READERS.get(path.suffix.lower())
@@ -35,7 +35,7 @@ def is_recording(path: Path) -> bool:
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
-    """The files that a recording is read from, by name."""
+    """The files of a recording, by name."""
     if not path.is_dir():
         return (path,)
     with reading(path):
@@ -43,7 +43,7 @@ def files_of(path: Path) -> tuple[Path, ...]:
 
 
 def moment_of(path: Path) -> tuple[str, int] | None:
-    """The take a recording was cut from and its first step there, where a file says so."""
+    """The take a recording was cut from and its first step there, if the file says so."""
     if path.suffix.lower() != ".npz" or path.is_dir():
         return None
     with reading(path), np.load(path, allow_pickle=False) as file:

@@ -1,4 +1,4 @@
-"""What all readers share: a file that cannot be read is refused by name."""
+"""What all readers share: errors that name the file, and limits of size."""
 
 import struct
 import tokenize
@@ -58,7 +58,7 @@ BROKEN = (
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Turn whatever a damaged or hostile file does into one error that names it."""
+    """Turn any error from a damaged or hostile file into one error that names it."""
     try:
         if path.is_file() and path.stat().st_size > MOST_BYTES:
             raise DjepaError(f"it is larger than {MOST_BYTES >> 20} MiB")
@@ -73,7 +73,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def check_extent(tracks: int, steps: int) -> None:
-    """Refuse what would fill the memory before it is made."""
+    """Refuse arrays that would fill the memory, before they are made."""
     if steps * tracks > MOST_STATES:
         raise DjepaError(f"{tracks} tracks over {steps} steps are too many")
 

@@ -1,6 +1,6 @@
 """A recording of traffic, read or generated, and the scenes that can be cut from it.
 
-Any recorded car with 5.1 s ahead of it can be the ego: it is taken out, the others replay.
+Any car recorded for the next 5.1 s can be the ego: it is removed, the others are replayed.
 
 Legend: L lanes, T tracks, S steps at 10 Hz.
 """
@@ -28,13 +28,13 @@ from djepa.worlds.traffic.scene import (
 )
 
 RADIUS = 100.0  # m, of the map and the traffic kept around the ego
-SLOW = 1.0  # m/s; below it the turning of a heading says nothing about the wheels
+SLOW = 1.0  # m/s; below it the heading rate does not determine the steering angle
 LONGEST = 100.0  # m, of any road user
 
 
 @dataclass(frozen=True)
 class Recording:
-    """Lanes and everything that moved on them."""
+    """Lanes and the tracks of all road users."""
 
     log: str  # recordings of one log may share road users
     lanes: tuple[Lane, ...]
@@ -48,7 +48,7 @@ class Recording:
     gone: Array = field(
         default_factory=lambda: np.zeros((0, 4))
     )  # cars at step 0 with unknown path
-    name: str = ""  # its own, among the recordings of its log; that of the log if empty
+    name: str = ""  # unique among the recordings of its log; if empty, the name of the log
 
     def __post_init__(self) -> None:
         T = len(self.ids)
@@ -79,10 +79,10 @@ def egos(recording: Recording, start: int = 0) -> list[int]:
 
 
 def is_ego(recording: Recording, row: int, start: int = 0) -> bool:
-    """Is the track a clean vehicle, on a lane, and there for 5.1 s?
+    """Whether the track is a clean vehicle, on a lane, and recorded for 5.1 s.
 
-    Not so if its box (of the ego's size) meets another already at the start, or if a car whose
-    path the recording does not know is near.
+    False if its box (of the ego's size) meets another at the start, or if a car with an unknown
+    path is near.
     """
     span = recording.state[row, start : start + AHEAD + 1]
     clean = recording.clean is None or bool(recording.clean[row])
@@ -134,7 +134,7 @@ def cut(recording: Recording, row: int, start: int = 0) -> Scene:
 
 
 def rear_axle(track: Array) -> Array:
-    """(S, 4) states of a box's centre -> of the rear axle of an ego car in its place."""
+    """(S, 4) states of a box's centre -> those of the rear axle of an ego car there."""
     moved = track.copy()
     moved[:, 0] -= TO_CENTRE * np.cos(track[:, 2])
     moved[:, 1] -= TO_CENTRE * np.sin(track[:, 2])
@@ -148,7 +148,7 @@ def motion_of(axle: Array, start: int) -> Array:
 
 
 def _motion(track: Array, start: int) -> Array:
-    """(2,) acceleration and steering angle, from the half second before; 0 if it is not known."""
+    """(2,) acceleration and steering angle, from the half second before; 0 if unknown."""
     before = start - EVERY
     if before < 0 or not np.isfinite(track[before]).all():
         return np.zeros(2)
@@ -171,7 +171,7 @@ def _around(recording: Recording, row: int, start: int) -> NDArray[np.intp]:
 def _local_map(
     recording: Recording, ego: Array, route: list[int], start: int
 ) -> tuple[tuple[Lane, ...], tuple[Array, ...], tuple[int, ...], tuple[int, ...]]:
-    """Lanes and areas within the radius, with rows numbered anew."""
+    """Lanes and areas within the radius, with rows renumbered."""
 
     def close(polygon: Array) -> bool:
         low, high = ego[:2] - RADIUS, ego[:2] + RADIUS

@@ -1,8 +1,8 @@
-"""The driver that progress is measured against: PDM-Closed's proposals and its choice.
+"""The reference driver for progress: the proposals and the choice of PDM-Closed.
 
 Fifteen drives along the route: three offsets from its centre line times five speeds, each by the
 intelligent driver model, behind traffic that is forecast at constant velocity. They are executed
-and judged in that forecast; the best one's progress in the real traffic is the reference.
+and judged in that forecast; the progress of the best one in the recorded traffic is the reference.
 
 Legend: R drives, T tracks.
 """
@@ -17,16 +17,16 @@ from djepa.worlds.traffic.scene import DT, EVERY, FRONT, STEPS, WIDTH, H, Scene,
 
 OFFSETS, FRACTIONS = (0.0, -1.0, 1.0), (0.2, 0.4, 0.6, 0.8, 1.0)
 FALLBACK = 15.0  # m/s, where the route has no speed limit
-RANGE = 100.0  # m, how far ahead a leader is looked for
+RANGE = 100.0  # m, range of the search for a leader
 
 
 def reference_progress(scene: Scene, traffic: Array) -> float:
-    """Metres of the chosen drive; 0 if it collides or leaves the road in the real traffic."""
+    """Metres of the chosen drive; 0 if it collides or leaves the road in the recorded traffic."""
     return progress_of(scene, traffic, reference_drive(scene, traffic))
 
 
 def reference_drive(scene: Scene, traffic: Array) -> Array:
-    """(1, 41, 6) states of the chosen drive: it depends on the traffic of now alone."""
+    """(1, 41, 6) states of the chosen drive, which depends on the present traffic alone."""
     states = follow(scene.ego, drives(scene))
     where = locate(scene, states)
     seen = judge_states(scene, constant_velocity(traffic), states, 0.0, where)
@@ -37,12 +37,12 @@ def reference_drive(scene: Scene, traffic: Array) -> Array:
 
 
 def progress_of(scene: Scene, traffic: Array, states: Array) -> float:
-    """Metres of one drive in some traffic."""
+    """Progress of one drive in the given traffic, in m."""
     return float(judge_states(scene, traffic, states, 0.0).progress[0])
 
 
 def constant_velocity(traffic: Array) -> Array:
-    """(T, 51, 4): every track that is there now goes on as it is."""
+    """(T, 51, 4): every present track continues at constant velocity."""
     now, steps = traffic[:, :1], np.arange(traffic.shape[1])[None, :, None]
     forecast = np.repeat(now, traffic.shape[1], 1)
     forecast[..., :2] += unit(now[..., H]) * now[..., V, None] * DT * steps
@@ -69,11 +69,11 @@ def drives(scene: Scene) -> Array:
 
 
 def _occupied(scene: Scene, side: Array) -> tuple[Array, Array, Array]:
-    """Where forecast traffic stands on the way of each drive.
+    """Where forecast traffic blocks the path of each drive.
 
     (9, R, T) distances of its near and far ends along the path, every half second, infinite where
-    it is not in the way, and (T,) speeds. A red light is a standing obstacle at the
-    start of the lane it closes.
+    it does not block, and (T,) speeds. A red light is a standing obstacle at the start of the lane
+    it closes.
     """
     here = np.isfinite(scene.future[:, 0]).all(1)
     moved = constant_velocity(scene.future[here])[:, : STEPS + 1 : EVERY]  # (T, 9, 4)

@@ -1,7 +1,7 @@
 """Roads drawn at random: straight, curved, merge, junction; with parked cars and crossings.
 
-A layout holds lanes for the map and lines for its drivers: a line is one way through the layout,
-along one lane and what follows it.
+A layout holds lanes for the map and lines for its drivers: a line is one path through the layout,
+along a lane and the lanes that follow.
 
 Legend: L lanes, P points.
 """
@@ -22,17 +22,17 @@ CURB = 0.3  # m of road beside a lane
 
 @dataclass(frozen=True)
 class Line:
-    """A way that a driver follows; neighbours have nearly the same distances along them."""
+    """A path for drivers; distances along neighbouring lines are nearly equal."""
 
     points: Array  # (P, 2), about 1 m apart
     entry: int  # lines with the same entry begin on one lane
     left: int | None = None  # line of the lane to the left, of the same direction
     right: int | None = None
     stop: float = np.inf  # m along it: where a junction begins
-    clear: float = np.inf  # m along it: where the junction is behind
+    clear: float = np.inf  # m along it: where the junction ends
     arm: int = 0  # of a junction
     connector: int = -1  # row of its lane through the junction
-    merge: float = np.inf  # m along it: where it becomes one with another line
+    merge: float = np.inf  # m along it: where it joins another line
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def merge(rng: np.random.Generator) -> Layout:
 
 
 def junction(rng: np.random.Generator, signals: bool = False) -> Layout:
-    """Four arms; every arm leads straight on, left and right."""
+    """Four arms; every arm continues straight, left and right."""
     count, width = int(rng.integers(1, 3)), rng.uniform(3.3, 3.7)
     reach = count * width + rng.uniform(5, 9)  # of the stop lines from the centre
     turn = np.arange(4) * np.pi / 2 + rng.uniform(-0.2, 0.2, 4)
@@ -169,7 +169,7 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Layout]] = {
 def _road(
     family: str, axis: Array, rng: np.random.Generator, kerb: bool = False, crossings: int = 0
 ) -> Layout:
-    """Lanes on both sides of an axis; parking strips and crossings if asked for."""
+    """Lanes on both sides of an axis; parking strips and crossings as requested."""
     count = 1 if kerb else int(rng.integers(1, 3 if crossings else 4))
     width = rng.uniform(3.2, 3.7)
     limit = rng.uniform(8, 14) if kerb or crossings else rng.uniform(11, 20)
@@ -205,7 +205,7 @@ def _road(
     ways = tuple(
         (along_line(axis, s, edge + 3.5)[:2], along_line(axis, s, -edge - 3.5)[:2]) for s in middle
     )
-    if ways and cars:  # nobody parks on a crossing
+    if ways and cars:  # no parking on a crossing
         gaps = [
             [np.hypot(*(c[:2] - (a + b) / 2)) > edge + 9 for a, b in ways]
             for c in np.concatenate(cars)
@@ -226,7 +226,7 @@ def _road(
 
 
 def _bent(rng: np.random.Generator) -> Array:
-    """An axis of constant curvatures one after the other, in 2 m pieces."""
+    """An axis of successive arcs of constant curvature, in 2 m pieces."""
     bends = rng.uniform(1 / 120, 1 / 35, 2) * rng.choice([-1, 1], 2)
     turn = rng.uniform(0.4, 1.3, 2)  # rad
     if rng.random() < 0.5:
@@ -268,7 +268,7 @@ def _ray(angle: float, aside: float, near: float, far: float) -> Array:
 
 
 def _exits(arm: int, k: int, count: int) -> list[tuple[int, int]]:
-    """Where lane k (0 is nearest to the axis) of an arm leads: (arm, lane) pairs."""
+    """Exits of lane k (0 is nearest to the axis) of an arm: (arm, lane) pairs."""
     ways = [((arm + 2) % 4, k)]
     if k == 0:
         ways.append(((arm + 3) % 4, 0))  # left: the arms go counter-clockwise, seen from inside

@@ -1,4 +1,4 @@
-"""Where a recorded car was going: its lanes, and the centre line that progress is measured on.
+"""The route of a recorded car: its lanes, and the centre line along which progress is measured.
 
 Legend: S steps, P points.
 """
@@ -22,7 +22,7 @@ from djepa.worlds.traffic.scene import EVERY, Lane
 
 REACH = 200.0  # m of the path ahead of the car
 BACK = 20.0  # m of it behind
-TURNED = np.deg2rad(60)  # a lane that points elsewhere is not the car's
+TURNED = np.deg2rad(60)  # lanes at a larger angle are not the car's
 
 
 def lanes_of(lanes: Sequence[Lane], poses: Array) -> list[int | None]:
@@ -44,9 +44,9 @@ def _aligned(lanes: Sequence[Lane], pose: Array, rows: NDArray[np.intp]) -> int 
 
 
 def find_route(lanes: Sequence[Lane], track: Array) -> tuple[list[int], Array]:
-    """(S, 4) what the car did from now on -> rows of the route's lanes, (P, 2) centre line.
+    """(S, 4) the car's motion from now on -> rows of the route's lanes, (P, 2) centre line.
 
-    The path starts in the car's lane and follows, at each fork, the lane that it came nearest to.
+    The path starts in the car's lane; at each fork it follows the lane nearest to the motion.
     """
     track = track[np.isfinite(track).all(1)]
     visited = lanes_of(lanes, track[::EVERY])
@@ -67,12 +67,12 @@ def find_route(lanes: Sequence[Lane], track: Array) -> tuple[list[int], Array]:
 
 
 def _away(lane: Lane, track: Array) -> float:
-    """Mean distance of the last second of a track from a lane's centre line."""
+    """Mean distance of the last second of a track to a lane's centre line."""
     return float(np.abs(project(track[-2 * EVERY :, :2], lane.centre)[1]).mean())
 
 
 def _joined(lines: list[Array]) -> Array:
-    """One line through all, straight on for 200 m past its end and 20 m before its start."""
+    """One line through all, extended straight by 200 m at its end and 20 m at its start."""
     points = np.concatenate(lines)
     apart = np.hypot(*np.diff(points, axis=0).T) > 0.05
     line = spaced(points[np.concatenate([[True], apart])], 2.0)

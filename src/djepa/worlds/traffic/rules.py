@@ -1,12 +1,12 @@
-"""Sampled forecasts: vehicles drive by the rules of the road, in several ways that may be theirs.
+"""Sampled forecasts: vehicles follow the rules of the road, along several possible paths.
 
-Each sample draws for every vehicle where it turns and how it drives (wanted speed, headway, gap,
-acceleration); of a few draws the one stays that explains its present acceleration best. Drivers
-follow (IDM), slow down for bends, red lights and people on their way, let others merge, and enter
-a junction in the order in which they get there. The car itself takes part along its route, since
-others react to it. Nothing is read but the past and the map.
+Each sample draws for every vehicle a path and a driving style (wanted speed, headway, gap,
+acceleration); of a few draws the one that best explains its present acceleration is kept. Drivers
+follow (IDM), slow down for bends, red lights and pedestrians ahead, let others merge, and enter a
+junction in order of arrival. The ego car drives along its route, since others react to it. Only the
+past and the map are used.
 
-Legend: R samples, C vehicles (the car is the last), W ways, P points of a way, M others.
+Legend: R samples, C vehicles (the ego car is the last), W ways, P points of a way, M others.
 """
 
 from dataclasses import replace
@@ -33,18 +33,18 @@ from djepa.worlds.traffic.scene import (
 from djepa.worlds.traffic.ways import BEFORE, POINTS, Way, Ways, route_way, ways_of
 
 SAMPLES, DRAWS = 8, 4
-NEAR, SEEN = 60.0, 110.0  # m from the car: who drives by rules, who is seen by them
-LOOK = 3  # steps between two looks around
-HARDEST, CAN_STOP = -6.0, 3.5  # m/s², braking; what a driver brakes for a red light
-FADING = 1.0  # s in which what sets a driver apart from the rules falls to 1/e
-APART = 3.0  # m/s², the most of that
-ASIDE, CHANGING = 1.2, 0.3  # m/s sideways: to the middle of a lane; what tells a lane change
+NEAR, SEEN = 60.0, 110.0  # m from the car: vehicles that follow rules, tracks that they see
+LOOK = 3  # steps between two updates of leaders
+HARDEST, CAN_STOP = -6.0, 3.5  # m/s², braking; most braking for a red light
+FADING = 1.0  # s in which a driver's deviation from the rules falls to 1/e
+APART = 3.0  # m/s², largest deviation
+ASIDE, CHANGING = 1.2, 0.3  # m/s sideways: to the middle of a lane; threshold of a lane change
 ZIPPER, ASKING = 60.0, 30.0  # m to a merge, to a junction
-PACES, UNKNOWN = (0.7, 1.15), 14.0  # of the speed limit; m/s where there is none
-ROOM = 0.3  # m aside that is kept to who drives; what stands aside is passed closer
+PACES, UNKNOWN = (0.7, 1.15), 14.0  # shares of the speed limit; m/s without a limit
+ROOM = 0.3  # m, lateral clearance to moving road users; standing ones are passed closer
 JITTER = 0.5  # s, of arrivals at a junction
 GREEN, CLEARING = 9.0, 3.0  # s, of traffic lights
-PEOPLE = (2.2, 4.5, 3.0)  # m aside that block a way, and if they come; m kept before them
+PEOPLE = (2.2, 4.5, 3.0)  # m aside that block a path, also if approaching; m kept before them
 
 
 def by_rules(scene: Scene, fixed: Array, samples: int = SAMPLES) -> Array:
@@ -80,7 +80,7 @@ class _Traffic:
         self._draw(now)
 
     def _other(self, fixed: Array) -> None:
-        """Everybody else, who does not react."""
+        """Set up all other tracks, which do not react."""
         scene = self.scene
         away = np.hypot(*(fixed[:, 0, :2] - scene.ego[:2]).T)
         rest = np.setdiff1d(np.flatnonzero(np.nan_to_num(away, nan=np.inf) < SEEN), self.rows)
@@ -102,12 +102,12 @@ class _Traffic:
         self.accel[-1] = scene.ego[4]
 
     def _draw(self, now: Array) -> None:
-        """Turns, styles and moments; of DRAWS the one that explains the present best."""
+        """Draw paths, styles and times; keep the one of DRAWS that best explains the present."""
         rng, shape = self.rng, (self.R * DRAWS, len(now))
         self.way = np.stack([rng.choice(own, shape[0]) for own in self.choices], 1)
         self.s, self.v = np.full(shape, float(BEFORE)), np.tile(now[:, V], (shape[0], 1))
         self.d = self.ways.offset[self.way]
-        limit = self.ways.limit[self.way]  # an unknown one is not below the present speed
+        limit = self.ways.limit[self.way]  # an unknown limit is at least the present speed
         limit = np.where(np.isfinite(limit), limit, np.maximum(UNKNOWN, self.v))
         self.style = Style(
             speed=np.maximum(limit * rng.uniform(*PACES, shape), 0.9 * self.v),
@@ -151,7 +151,7 @@ class _Traffic:
         self.style = replace(self.style, speed=np.where(known, pace, self.style.speed))
 
     def run(self) -> Array:
-        """(R, C - 1, 51, 4) states; the car itself is left out."""
+        """(R, C - 1, 51, 4) states, without the ego car."""
         history = [self._poses()]
         for t in range(1, AHEAD + 1):
             if t % LOOK == 1:
@@ -172,7 +172,7 @@ class _Traffic:
         return np.maximum(idm(style, self.v, self.gap, self.leader), HARDEST)
 
     def _poses(self) -> Array:
-        """(R, C, 4)."""
+        """(R, C, 4) present poses and speeds."""
         i = np.clip(self.s.astype(int), 0, POINTS - 2)
         a, b = (self.ways.poses[self.way, i + k] for k in (0, 1))
         share = (self.s - i)[..., None]
@@ -183,7 +183,7 @@ class _Traffic:
         return np.concatenate([xy, heading[..., None], self.v[..., None]], -1)
 
     def _look(self, t: int) -> None:
-        """Who or what each vehicle has to follow or to stop for."""
+        """Update what each vehicle has to follow or to stop for."""
         self._grant(t)
         poses = self._poses()
         gap, leader = self._leaders(poses, t)
@@ -194,7 +194,7 @@ class _Traffic:
         self.leader = np.where(nearer, 0.0, leader)
 
     def _leaders(self, poses: Array, t: int) -> tuple[Array, Array]:
-        """(R, C) gaps and speeds of the nearest on the way, or due to merge before."""
+        """(R, C) gaps and speeds of the nearest vehicle ahead, or of one that merges before."""
         R, C, M = *self.s.shape, len(self.fixed)
         fixed = np.nan_to_num(self.fixed[:, t], nan=1e6)
         speeds = np.concatenate([poses[..., V], np.broadcast_to(fixed[:, V], (R, M))], 1)
@@ -229,7 +229,7 @@ class _Traffic:
         return np.maximum(gap, 0.1), np.where(people[j], 0.0, np.maximum(speed, 0.0))
 
     def _grant(self, t: int) -> None:
-        """Who may enter a junction: first come, first served, if no way in use is crossed."""
+        """Let vehicles enter a junction: first come, first served, if no path in use is crossed."""
         ways, v = self.ways, self.v
         left = ways.stop[self.way] - self.s
         inside = (left <= 0) & (self.s - self.size[:, 0] / 2 < ways.clear[self.way])
@@ -247,7 +247,7 @@ class _Traffic:
             self.granted[each, i] |= asking[each, i] & ~crossed.any(1)
 
     def _closed(self, t: int) -> Mask:
-        """(R, C): has its way red? Lights change once, all red for a while."""
+        """(R, C) whether a red light closes the way. Lights change once, with all red between."""
         if not self.scene.red:
             return np.zeros(self.way.shape, bool)
         red = np.isin(self.ways.connector, self.scene.red)[self.way]
@@ -268,7 +268,7 @@ def _project(ways: Array, poses: Array) -> tuple[Array, Array, Array]:
 
 
 def _changing(scene: Scene, now: Array, past: Array, own: int | None) -> int | None:
-    """The lane beside, if a vehicle is on its way there."""
+    """The adjacent lane to which a vehicle is changing, if any."""
     before = past[BEHIND - EVERY]
     if own is None or not scene.lanes[own].beside or not np.isfinite(before).all():
         return own

@@ -26,7 +26,7 @@ Features = dict[str, dict[str, Any]]
 
 
 def read_scenarionet(path: Path) -> Recording:
-    """One recording; a file that is not one, or that asks for more than arrays, is refused."""
+    """One recording; a file with more than plain values and arrays is refused."""
     with reading(path):
         scenario = Steps().follow(path.read_bytes())
         _check_step(scenario.get("metadata", {}))
@@ -37,7 +37,7 @@ def read_scenarionet(path: Path) -> Recording:
 
 
 def _check_step(about: dict[str, Any]) -> None:
-    """Refuse what is not 0.1 s a step, or does not say so."""
+    """Refuse steps other than 0.1 s, and files that do not give the step."""
     if about.get("sample_rate") is not None:
         rate = _numbers(about["sample_rate"]).item()
         step = 1 / rate if rate > 1 else rate
@@ -51,14 +51,14 @@ def _check_step(about: dict[str, Any]) -> None:
 
 
 def _text(value: object) -> str:
-    """Text or a number as text; nothing else, since to write lists of lists can take for ever."""
+    """Text, or a number as text; others are refused: printing nested lists can take forever."""
     if not isinstance(value, str | int | float):
         raise DjepaError(f"{type(value).__name__} stands where a name should")
     return str(value)
 
 
 def _numbers(value: object, deep: int = 2) -> Array:
-    """Numbers of an array, or of lists at most two deep."""
+    """Numbers of an array, or of lists at most `deep` deep."""
     if isinstance(value, Packed) and value.values.dtype.kind in "biuf":
         return value.values.astype(float)
     if isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""One driving decision: the road, the car, and the other road users up to now and after.
+"""One driving decision: the road, the car, and the other road users, past and future.
 
 Metres, seconds, radians, right-handed. `past` is what a model may see; `future` and `driven` belong
 to execution and judgement.
@@ -58,7 +58,7 @@ class Scene:
     log: str  # scenes of one log share road users: they are never split
     lanes: tuple[Lane, ...]
     drivable: tuple[Array, ...]  # polygons; their union is the drivable area
-    route: tuple[int, ...]  # rows of the lanes that lead where the car is going; first, its own
+    route: tuple[int, ...]  # rows of the lanes of the route; the first is the car's own
     path: Array  # (P, 2) centre line of the route
     ego: Array  # (6,) x, y, heading, speed, acceleration, steering angle
     past: Array  # (T, 21, 4) x, y, heading, speed; NaN where not seen; the last row is now
@@ -66,7 +66,7 @@ class Scene:
     size: Array  # (T, 2) length, width
     kind: NDArray[np.int64]  # (T,) of Kind
     red: tuple[int, ...] = ()  # rows of lanes that a red light closes now
-    driven: Array | None = None  # (8, 3) what the recorded driver did, in the frame of the ego
+    driven: Array | None = None  # (8, 3) motion of the recorded driver, in the frame of the ego
 
     @cached_property
     def lane_areas(self) -> Areas:
@@ -96,7 +96,7 @@ class Scene:
 
 
 def check_candidates(candidates: Array) -> Array:
-    """Refuse what is not (K, 8, 3) finite poses."""
+    """Return the candidates, or raise unless they are (K, 8, 3) finite poses."""
     if candidates.ndim != 3 or candidates.shape[1:] != (POSES, 3):
         raise DjepaError(f"Candidates must be (K, {POSES}, 3) poses, got {candidates.shape}.")
     if not np.isfinite(candidates).all():
@@ -110,5 +110,5 @@ def ego_centre(states: Array) -> Array:
 
 
 def ego_corners(states: Array) -> Array:
-    """(..., 3+) states of the rear axle -> (..., 4, 2)."""
+    """(..., 3+) states of the rear axle -> (..., 4, 2) corners of the box."""
     return corners(ego_centre(states), states[..., H], EGO_SIZE)

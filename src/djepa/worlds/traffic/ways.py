@@ -1,4 +1,4 @@
-"""Ways that vehicles may take from here: along their lane and what follows it, a metre at a time.
+"""Ways (possible paths) of vehicles: along their lane and the lanes that follow.
 
 Legend: W ways, P points, 1 m apart; a vehicle begins BEFORE metres from the start of its ways.
 """
@@ -30,7 +30,7 @@ CLOSE, CROSSING = 3.0, np.deg2rad(20)  # m and angle at which ways through a jun
 
 @dataclass(frozen=True)
 class Way:
-    """One vehicle's way; distances from its first point."""
+    """A way of one vehicle; distances are from its first point."""
 
     poses: Array  # (P, 3)
     offset: float  # m to the left of it, now
@@ -52,12 +52,12 @@ class Ways:
     stop: Array  # (W,)
     clear: Array  # (W,)
     connector: NDArray[np.int64]  # (W,)
-    conflict: Mask  # (W, W) they cross in a junction
-    merge: Array  # (W, W) where the first becomes one with the second; infinite if nowhere
+    conflict: Mask  # (W, W) whether they cross in a junction
+    merge: Array  # (W, W) where the first joins the second; infinite if nowhere
 
     @classmethod
     def of(cls, ways: Sequence[Way], lanes: Sequence[Lane]) -> "Ways":
-        """Together, with what they have in common."""
+        """All ways as arrays, with conflicts and merges of each pair."""
         poses = np.stack([way.poses for way in ways])
         offset, limit, stop, clear, connector = (
             np.array([getattr(way, name) for way in ways])
@@ -71,7 +71,7 @@ class Ways:
 
 
 def ways_of(lanes: Sequence[Lane], pose: Array, own: int | None) -> list[Way]:
-    """Up to three ways of a vehicle, the straightest first; straight on where there is no lane."""
+    """Up to three ways of a vehicle, the straightest first; straight on without a lane."""
     if own is None:
         s = np.arange(-BEFORE, REACH + 1.0)
         points = np.concatenate(
@@ -86,14 +86,14 @@ def ways_of(lanes: Sequence[Lane], pose: Array, own: int | None) -> list[Way]:
 
 
 def route_way(scene: Scene) -> Way:
-    """The car's own way: of those from its lane, the one along its route."""
+    """The ego car's way: of those from its lane, the one along its route."""
     every = ways_of(scene.lanes, scene.ego, scene.route[0])
     away = [np.abs(project(way.poses[BEFORE::4, :2], scene.path)[1]).mean() for way in every]
     return every[int(np.argmin(away))]
 
 
 def _chains(lanes: Sequence[Lane], own: int, far: float) -> list[tuple[int, ...]]:
-    """Lanes one after the other until `far` metres are reached."""
+    """Chains of successive lanes, each at least `far` metres long if the lanes allow."""
     found = list[tuple[int, ...]]()
     open_: list[tuple[tuple[int, ...], float]] = [((own,), lengths(lanes[own].centre)[-1])]
     while open_ and len(found) < FORKS:
@@ -129,7 +129,7 @@ def _way(lanes: Sequence[Lane], chain: tuple[int, ...], s0: float, offset: float
 
 
 def _cap(heading: Array) -> Array:
-    """(W, P) highest speed at each metre, as braking softly for the bends ahead allows."""
+    """(W, P) highest speed at each metre that allows soft braking for the bends ahead."""
     bend = np.abs(np.gradient(np.unwrap(heading, axis=1), axis=1))
     wide = np.pad(bend, ((0, 0), (2, 2)), mode="edge")
     bend = sum(wide[:, k : k + bend.shape[1]] for k in range(5)) / 5 + 1e-4
@@ -140,7 +140,7 @@ def _cap(heading: Array) -> Array:
 
 
 def _conflicts(poses: Array, stop: Array, clear: Array) -> Mask:
-    """(W, W) ways that cross between where junctions begin and end."""
+    """(W, W) whether ways cross inside a junction."""
     W, at = len(poses), np.arange(0, POINTS, 2)
     result = np.zeros((W, W), bool)
     inner = [at[(at >= stop[w]) & (at <= clear[w])] for w in range(W)]
