@@ -1,6 +1,6 @@
-"""Where a model's order of candidates contradicts what execution showed.
+"""Audit where a model's ranking of candidates contradicts their executed outcomes.
 
-The package is this room; called, it is what the room does: `djepa.audit(evidence, outcomes)`.
+The package is callable: `djepa.audit(evidence, outcomes)` runs `djepa.audit.report.audit`.
 """
 
 import sys
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class _Room(ModuleType):
-    """A room that can be called: a package and a function cannot share a name otherwise."""
+    """A callable module, so that `djepa.audit` is both the package and the function."""
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         """See `djepa.audit.report.audit`."""

@@ -1,9 +1,9 @@
-"""Any model's numbers in one .npz file, audited. Legend: N starts, K candidates.
+"""Audit any model from arrays in one .npz file. Legend: N starts, K candidates.
 
 ids (N, K) integers, success (N, K) bool
 costs (N, K) of one model, or costs_NAME of each of several
-where known: realised_NAME (N, K) costs of what execution showed, distances_NAME (N, K) to the
-goal, latents_NAME (N, K, D) and goals_NAME (N, D), chosen_NAME (N,) IDs that a planner took;
+optional: realised_NAME (N, K) costs of the executed latents, distances_NAME (N, K) to the
+goal, latents_NAME (N, K, D) and goals_NAME (N, D), chosen_NAME (N,) IDs that a planner chose;
 without _NAME for one model. start_ids (N,) names of the starts
 """
 
@@ -38,7 +38,7 @@ def audit_arrays(path: Path, alignment: Alignment | None = None) -> Report:
     suffixes = _models(path, arrays)
     extra = {f"{kind}{suffix}" for kind in OPTIONAL for suffix in suffixes}
     names = {"ids", "success", "start_ids", *extra, *(f"costs{suffix}" for suffix in suffixes)}
-    for key in arrays:  # a misspelt key must not pass for one that is not there
+    for key in arrays:  # a misspelt key must not pass for a missing one
         if key not in names:
             raise unknown_name(f"array in {path}:", key, names)
     ids, success = arrays["ids"], arrays["success"]

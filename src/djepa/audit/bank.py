@@ -25,9 +25,9 @@ from djepa.models.weights import load_geometry, weights_hash
 
 
 def audit_bank(bank: Bank, geometry: str, device: str = "cpu", realised: bool = True) -> Audit:
-    """`geometry` is a shipped name or a folder of weights.
+    """Audit one geometry, given by shipped name or weights folder, on a bank.
 
-    Without realised costs nothing is encoded, no weights are needed, and `geometry` may be any
+    Without `realised`, nothing is encoded and no weights are needed: `geometry` may then be any
     name that the bank has predictions of.
     """
     shown = Outcomes.from_bank(bank)
@@ -50,7 +50,7 @@ def report_bank(
     realised: bool = True,
     alignment: Alignment | None = None,
 ) -> Report:
-    """All of these geometries, and an alignment of them, on one bank."""
+    """Audit several geometries, and optionally an alignment of them, on one bank."""
     truths: dict[str, Any] = {}
     names = list(geometries)
     for i, geometry in enumerate(geometries):
@@ -70,7 +70,7 @@ def report_bank(
 def realised_costs(
     geometry: Geometry, bank: Bank, device: str = "cpu", batch: int = 32
 ) -> npt.NDArray[np.float32]:
-    """The native cost of what execution showed: (N, K), final states encoded and not predicted.
+    """(N, K) native costs of the executed final states, encoded and not predicted.
 
     c(E(s_H), E(g)) for the last state s_H of every candidate and the goal g, `batch` starts at
     a time.

@@ -1,4 +1,4 @@
-"""What can be audited: arrays of one shape, unique IDs, numbers that are numbers.
+"""Checks of audit inputs: arrays of one shape, unique IDs, finite values.
 
 Legend: N starts, K candidates.
 """

@@ -1,4 +1,4 @@
-"""What is asked first: how often a choice succeeds, beside choices that need no model.
+"""How often a choice succeeds, compared with choices that need no model.
 
     random    expected success of a candidate drawn from the same pool, the mean of y_i: exact
     first     the smallest candidate ID
@@ -6,7 +6,7 @@
     best      whether any candidate of the pool succeeds
     closed    (choice - other) / (best - other): the gap closed
 
-Intervals are 95 % of 10,000 resamples of whole starts, paired: one draw serves all choices.
+Intervals are 95 % over 10,000 resamples of whole starts, the same resamples for all choices.
 
 Legend: N starts, K candidates, G groups of rows that are one start.
 """
@@ -38,7 +38,7 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class Choices:
-    """One way to choose, beside the others."""
+    """One way to choose, compared with the others."""
 
     picks: tuple[bool, ...]  # start by start: does this choice succeed
     success: dict[str, Share]  # of this choice, by the name it has, and of every other

@@ -128,7 +128,7 @@ def _sorted(costs: Floats, ids: Ids, *arrays: npt.NDArray[Any]) -> list[npt.NDAr
 
 
 def _some(starts: int) -> Iterator[slice]:
-    """Rows of some starts after the other: what is computed on the way stays small."""
+    """Consecutive slices of at most AT_ONCE starts, to bound the memory."""
     return (slice(at, at + AT_ONCE) for at in range(0, starts, AT_ONCE))
 
 

@@ -1,4 +1,4 @@
-"""How good a geometry is at choosing, on starts it has never seen.
+"""Quality of a geometry's choices on starts that its training did not see.
 
 Legend: N starts, K candidates, B blocks of five controls, D latent.
 """
@@ -46,7 +46,7 @@ class Quality:
 def quality(
     geometry: Geometry, bank: Bank, device: str = "cpu", look: str = PLAIN, batch: int = 32
 ) -> Quality:
-    """Predict every candidate, encode what execution showed, compare."""
+    """Compare predicted futures of every candidate with encoded executed states."""
     decisions, outcomes, scene = bank.decisions, bank.outcomes, bank.scene(look)
     costs, truths, first, last, spread = [], [], [], [], []
     for begin in range(0, len(bank), batch):

@@ -1,4 +1,4 @@
-"""A decision record, audited: against the outcomes of a bank, or by what it says was executed.
+"""Audit a decision record against the outcomes of a bank, or by its own executed choices.
 
 Legend: N decisions, K candidates.
 """
@@ -17,7 +17,7 @@ from djepa.interop.record import Decisions, Scorer
 
 
 def audit_decisions(given: Decisions, bank: Bank) -> Report:
-    """Every model of the record, then what was chosen, on the outcomes of a bank's starts."""
+    """Audit every model of the record, and its choices, on the outcomes of a bank's starts."""
     evidence = record_evidence(given)
     at, place = _places(evidence, bank)
     outcomes = Outcomes.from_bank(bank).rows(at).columns(place)
@@ -37,9 +37,9 @@ def audit_decisions(given: Decisions, bank: Bank) -> Report:
 
 
 def _places(evidence: Evidence, bank: Bank) -> tuple[Tensor, Tensor]:
-    """(N,) rows of the bank, (N, K) positions of its candidates; a part of it in memory at a time.
+    """(N,) rows of the bank and (N, K) positions of its candidates.
 
-    Controls, which a part holds too, would not fit at once.
+    The bank is read in parts, because all controls at once would not fit into memory.
     """
     wanted = {name: i for i, name in enumerate(evidence.identities)}
     rows, place, begin = torch.full((len(evidence),), -1), torch.full_like(evidence.ids, -1), 0
@@ -64,9 +64,9 @@ def _places(evidence: Evidence, bank: Bank) -> tuple[Tensor, Tensor]:
 
 
 def _positions(ids: Tensor, stored: Tensor) -> Tensor:
-    """(n, K) IDs, (n, L) those of a bank -> (n, K) where each stands there; -1 if it does not.
+    """(n, K) IDs, (n, L) IDs of a bank -> (n, K) positions in the bank, -1 if absent.
 
-    Looked up in sorted rows: a table of every ID beside every other would be (n, K, L).
+    By binary search in sorted rows, because a table of all pairs would be (n, K, L).
     """
     known, order = stored.sort(dim=1, stable=True)
     at = torch.searchsorted(known, ids.contiguous()).clamp(max=stored.shape[1] - 1)
@@ -93,7 +93,7 @@ def record_evidence(given: Decisions) -> Evidence:
 
 
 def executed_markdown(given: Decisions) -> str:
-    """What the record alone says: successes of what was executed, and who agrees."""
+    """Markdown from the record alone: successes of executed choices, agreement of models."""
     column = {"decisions": str(len(given.decisions))}
     known = [one for one in given.decisions if one.outcome is not None]
     gated = [one for one in known if one.gate is not None]

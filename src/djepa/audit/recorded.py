@@ -2,9 +2,9 @@
 
 From a recorded frame, the goal is the frame H controls later. The candidates are the H controls
 that were recorded and K - 1 segments from elsewhere in the data. Only the recorded one is known to
-lead there; another may too, so a geometry that ranks it second need not be wrong. Reported is
-how often it comes first, and how far predictions are from what was recorded. All of it on episodes
-that were set aside.
+reach the goal. Others may too, so a geometry that ranks it second need not be wrong. The audit
+reports how often the recorded one ranks first, and the error of predicted latents. It uses held-out
+episodes only.
 
 Legend: N starts, K candidates, H controls, B blocks of a stride, A action width, D latent.
 """
@@ -32,7 +32,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RecordedQuality:
-    """One geometry."""
+    """The result of one geometry."""
 
     name: str
     ranks: Ints  # (N,) of the recorded controls, 0 the first
@@ -86,7 +86,7 @@ def audit_recorded(
 
 
 def hindsight(recording: Recording, starts: int) -> tuple[Decisions, Ints]:
-    """Decisions whose goal was reached by recorded controls, and which candidate these are (N,)."""
+    """Decisions whose goal was reached by recorded controls, and (N,) positions of these."""
     rng, stride = generator("hindsight"), recording.about.stride
     back, ahead = (CONTEXT - 1) * stride, HORIZON * stride
     inside = recording.starts(held_out=True) + back  # a whole segment is longer than both

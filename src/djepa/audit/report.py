@@ -1,4 +1,4 @@
-"""`djepa.audit`: models beside choices that need none, which part fails, where the gate abstains.
+"""`djepa.audit`: models against model-free choices, the part that fails, and the gate's risk.
 
 Legend: N starts, K candidates, D latent.
 """
@@ -92,7 +92,7 @@ class Report:
 
 
 def check_figure(path: str | Path) -> None:
-    """Refuse before the work what `plot` could not write after it."""
+    """Raise early for a path that `plot` could not write."""
     if locate(path).suffix not in FIGURES:
         raise DjepaError(f"A figure needs a name ending in {' or '.join(FIGURES)}, got {path}.")
     if importlib.util.find_spec("matplotlib") is None:
@@ -108,12 +108,12 @@ def audit(
     chosen: Arrays | None = None,
     alignment: Alignment | None = None,
 ) -> Report:
-    """Every model of the evidence against what execution showed of all its candidates.
+    """Audit every model of the evidence against the outcomes of all its candidates.
 
     `realised` name -> (N, K) the model's cost of the executed latents, or (N, K, D) these latents,
-    of which the mean square distance to the goals is taken; `distances` name -> (N, K) to the goal,
-    else the roots of the costs; `chosen` name -> (N,) candidate IDs that a planner took, else those
-    of the lowest cost. With a calibrated `alignment`, its choices and its gate are audited too.
+    whose cost is then the mean squared distance to the goals; `distances` name -> (N, K) to the
+    goal, by default √cost; `chosen` name -> (N,) candidate IDs that a planner chose, by default
+    those of the lowest cost. With a calibrated `alignment`, its choices and gate are audited too.
     """
     shown = Outcomes.of(evidence, outcomes)
     if not shown.observed.all():
@@ -128,7 +128,7 @@ def audit(
     if alignment is None:
         return Report(tuple(models))
     decision, gate, won = alignment.decide(evidence), alignment.gate, shown.success
-    assert gate is not None  # or it could not decide
+    assert gate is not None  # `decide` requires a gate
     ours = _numpy(won.gather(1, decision.position[:, None])[:, 0])
     gain = gate.advantage(decision.base, decision.refined, evidence.ids)
     aligned = compare_choice("alignment", ours, evidence, won, models)
@@ -139,7 +139,7 @@ def audit(
 def compare_choice(
     name: str, ours: Any, evidence: Evidence, won: Tensor, models: Sequence[Audit]
 ) -> Choices:
-    """(N,) success of a choice of its own beside those of models, and those that need none."""
+    """Compare (N,) successes of a choice with those of models and of model-free choices."""
     others = _controls(evidence, won)
     others |= {one.name: np.array(one.choices.picks) for one in models if one.choices}
     ceiling, groups = _numpy(won.any(1)), clusters(evidence.identities).numpy()
@@ -147,7 +147,7 @@ def compare_choice(
 
 
 def _audit(evidence: Evidence, won: Tensor, name: str, given: Mapping[str, Arrays]) -> Audit:
-    """One model: what comes first, and the decision-local gap."""
+    """Audit one model: its choices, and the decision-local gap."""
     cost, ids = evidence.cost(name), evidence.ids
     truth = _realised(evidence, name, given["realised"].get(name))
     arrays = (_numpy(x) for x in (cost, ids, won, truth, given["distances"].get(name)))
@@ -172,9 +172,9 @@ def _controls(evidence: Evidence, won: Tensor) -> dict[str, Any]:
 
 
 def selective(ours: Any, refined: Any, gain: Tensor, opened: Tensor) -> Selective:
-    """(N,) success of the gated and of the aligned choice, advantages, open gates -> the risks.
+    """(N,) success of gated and of aligned choice, advantages, open gates -> selective risks.
 
-    Coverage c: the starts with the largest advantage, a share c of all; ties by their order.
+    Coverage c is the share c of starts with the largest advantage; ties by their order.
     """
     order, at = gain.argsort(descending=True, stable=True).numpy(), opened.numpy()
     failed = [~refined[order[: max(1, round(c * len(order)))]] for c in COVERAGES]

@@ -1,4 +1,4 @@
-"""What an audit finds. Legend: N starts, K candidates, k <= K a shortlist."""
+"""Results of an audit. Legend: N starts, K candidates, k <= K a shortlist."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ Each = tuple[float | None, ...]  # start by start; None where the start does not
 
 @dataclass(frozen=True)
 class Gap:
-    """How much farther the nearest success is than the nearest failure, relative to both."""
+    """The distance gap g = (d_s - d_f) / (d_s + d_f), see `djepa.audit.gap.distance_gap`."""
 
     positive: Rate  # starts that prefer a failure to every success, of those with both outcomes
     median: float | None

@@ -1,4 +1,4 @@
-"""Audits beside each other, as a table."""
+"""Markdown tables of several audits, one column each."""
 
 from collections.abc import Sequence
 
@@ -11,13 +11,13 @@ from djepa.evaluate.paired import with_ends
 
 
 def audit_markdown(audits: Sequence[Audit]) -> str:
-    """One column per model; every share with what it is a share of."""
+    """One column per model; every share is given with its denominator."""
     names, columns = [one.name for one in audits], [_column(one) for one in audits]
     return markdown_table("audit", names, columns) + _both_fail(audits)
 
 
 def _both_fail(audits: Sequence[Audit]) -> str:
-    """Shares of starts on which two models both choose a failure; its own on the diagonal."""
+    """Shares of starts on which two models both choose a failure; on the diagonal, one model's."""
     failed = {one.name: ~np.array(one.choices.picks) for one in audits if one.choices}
     if len(failed) < 2:
         return ""

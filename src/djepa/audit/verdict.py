@@ -1,12 +1,12 @@
-"""Which part of a planner fails, by a rule that is written down before any number is seen.
+"""Which part of a planner fails, by a rule fixed in advance.
 
-A start whose chosen candidate fails is put down to the first part that explains it:
+A start whose chosen candidate fails is attributed to the first part that explains the failure:
 
     pool        no candidate of the start succeeds
-    search      the candidate of the lowest predicted cost succeeds, but the planner took another
-    prediction  the candidate of the lowest realised cost succeeds: the cost of what execution
-                showed is right, the predicted one is not
-    cost        it fails too, although some candidate succeeds
+    search      the candidate of lowest predicted cost succeeds, but the planner chose another
+    prediction  the candidate of lowest realised cost succeeds: the cost is right on executed
+                latents and wrong on predicted ones
+    cost        the candidate of lowest realised cost fails, although some candidate succeeds
 
     nothing     the upper end of the 95 % interval of the share of failed starts is at most 10 %
     NAME        otherwise the part with the largest share, if the 95 % interval of the difference
@@ -14,8 +14,8 @@ A start whose chosen candidate fails is put down to the first part that explains
     undecided   otherwise
 
 Realised costs are the model's own cost of the latents of executed states. Without them there is no
-verdict. Without the planner's own choices the choice is the lowest predicted cost, and the search
-cannot fail.
+verdict. If the planner's choices are not given, the lowest predicted cost is the choice, and the
+search cannot fail.
 
 Legend: N starts.
 """
@@ -35,7 +35,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Verdict:
-    """The part that fails, and the shares of all starts that the rule looked at."""
+    """The part that fails, and the share of all starts attributed to each part."""
 
     part: str  # one of PARTS, "nothing" or "undecided"
     failed: Share
@@ -47,8 +47,10 @@ class Verdict:
 
 
 def verdict(taken: Bools, predicted: Bools, realised: Bools, any_: Bools, groups: Any) -> Verdict:
-    """(N,) bool: does the planner's choice succeed; the lowest predicted cost; the lowest realised
-    cost; any candidate.
+    """Apply the rule to (N,) bool successes.
+
+    `taken`: the planner's choice; `predicted`, `realised`: the candidate of lowest predicted or
+    realised cost; `any_`: whether any candidate succeeds. `groups` (N,) marks rows of one start.
     """
     reasons = (~any_, predicted, realised, np.ones_like(any_))
     left, blamed = ~taken, []

@@ -1,4 +1,4 @@
-"""Gap closed: how much of what the best candidate gains over a base a method gains.
+"""Gap closed: a method's gain over a base, as a share of the best candidate's gain.
 
     Σ (ours - base) / Σ (best - base)      of successes or of qualities, over the same starts
 
@@ -31,9 +31,10 @@ class GapClosed:
 
 
 def gap_closed(rows: Sequence[Row], ours: str, base: str, graded: bool = False) -> GapClosed:
-    """Resamples draw whole starts, or whole clusters where outcomes are `graded`.
+    """The gap closed by `ours` over `base`, with a bootstrap interval.
 
-    One in which the best candidate wins nothing over the base has no share and is left out.
+    Resamples draw whole starts, or whole clusters where outcomes are `graded`. A resample in which
+    the best candidate gains nothing over the base is left out.
     """
     known = qualities(rows) if graded else successes(rows)
     a, b, best = (known[name].astype(float) for name in (ours, base, ORACLE))

@@ -1,7 +1,7 @@
-"""Two ways to choose where an outcome is a quality between 0 and 1, not a success or a failure.
+"""Paired comparison of two methods whose outcomes are qualities in [0, 1].
 
-Rows hold 1 - quality as their cost. Starts of one cluster (scenes of one log) are not independent:
-whole clusters are resampled, and p is that of flipping the signs of whole clusters.
+The cost of a row is 1 - quality. Starts of one cluster (scenes of one log) are not independent:
+intervals resample whole clusters, and p is from a sign-flip test over whole clusters.
 
 Legend: N starts, C clusters.
 """
@@ -44,7 +44,7 @@ def ratio_interval(above: Floats, below: Floats, clusters: npt.ArrayLike) -> tup
 
 
 def ratio_ends(drawn: Floats) -> tuple[float, float]:
-    """The same of (10,000, 2) resampled sums; those of nothing are left out."""
+    """The 95 % interval from (10,000, 2) resampled sums; those with a zero divisor are left out."""
     drawn = drawn[drawn[:, 1] > 0]
     low, high = np.quantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
     return float(low), float(high)
@@ -58,7 +58,7 @@ def _resamples(C: int) -> Floats:
 
 
 def mean_interval(values: Floats, clusters: npt.ArrayLike) -> tuple[float, float]:
-    """95 % interval of a mean."""
+    """95 % interval of the mean of (N,) values over 10,000 resamples of whole clusters."""
     return ratio_interval(np.asarray(values, float), np.ones(len(values)), clusters)
 
 
@@ -82,7 +82,7 @@ def paired_quality(ours: Floats, theirs: Floats, clusters: npt.ArrayLike) -> Pai
 
 
 def flips(change: Floats, clusters: npt.ArrayLike) -> float:
-    """Two-sided p of 10,000 random flips of the signs of whole clusters."""
+    """Two-sided p of (N,) changes: sign-flip test with 10,000 random flips of whole clusters."""
     _, at = np.unique(np.asarray(clusters), return_inverse=True)
     sums = np.bincount(at, weights=change)
     signs = np.random.default_rng(SEED).choice((-1.0, 1.0), (RESAMPLES, len(sums)))

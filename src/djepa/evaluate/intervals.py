@@ -1,4 +1,4 @@
-"""Counts as rates, with the interval that says how much to trust them, and as tables."""
+"""Rates with Wilson score intervals, and tables of them."""
 
 import dataclasses
 import math
@@ -18,9 +18,9 @@ Array = npt.NDArray[Any]
 
 @cache  # tables ask for the same counts again and again
 def wilson(hits: int, of: int) -> tuple[float, float]:
-    """Wilson's 95 % score interval of a share; of nothing, nothing is known: (0, 1).
+    """Wilson's 95 % score interval of hits / of; without trials it is (0, 1).
 
-    It is right near 0 and 1 too, where p ± 1.96 √(p(1 - p)/n) leaves [0, 1] or has no width.
+    Unlike p ± 1.96 √(p(1 - p)/n) it stays within [0, 1] and has a width near 0 and 1.
     """
     if not 0 <= hits <= of:
         raise DjepaError(f"A rate needs 0 <= hits <= of, got {hits} of {of}.")
@@ -32,14 +32,14 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Rate:
-    """So many hits of so many."""
+    """A number of hits out of a number of trials."""
 
     hits: int
     of: int
 
     @property
     def share(self) -> float:
-        """Hits of trials; NaN of nothing."""
+        """Hits / trials; NaN without trials."""
         return self.hits / self.of if self.of else math.nan
 
     @property
@@ -62,7 +62,7 @@ def rate_of(hits: Array) -> Rate:
 
 
 def rates_by(hits: Array, counted: Array, families: Array) -> dict[str, Rate]:
-    """The rate of every label among what is counted; three arrays of one shape."""
+    """Label -> rate of `hits` where `counted`; `families` holds the labels, all of one shape."""
     names = sorted(set(families[counted].tolist()))
     return {name: rate_of(hits[counted & (families == name)]) for name in names}
 
@@ -80,7 +80,7 @@ def plain(value: Any) -> Any:
 
 
 def markdown_table(corner: str, head: Sequence[str], columns: Sequence[dict[str, str]]) -> str:
-    """Columns of row -> text under their heads; rows in order of first mention; "" if none."""
+    """A table from columns (row -> text); rows in order of first appearance; "" without rows."""
     names = dict.fromkeys(name for column in columns for name in column)
     rows = [[name, *(column.get(name, "-") for column in columns)] for name in names]
     return markdown([corner, *head], rows) if rows else ""

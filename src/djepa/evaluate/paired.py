@@ -1,4 +1,4 @@
-"""Two ways to choose, on the same starts: gains, losses, and how sure one can be.
+"""Paired comparison of two methods on the same starts: gains, losses, interval and p-value.
 
 Legend: N starts.
 """
@@ -18,7 +18,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Paired:
-    """One method against another; shares of starts."""
+    """One method against another: success rates over starts, and their difference."""
 
     starts: int
     ours: float
@@ -48,10 +48,10 @@ def with_ends(share: float, low: float, high: float, unit: str = "") -> str:
 
 
 def paired(ours: Bools, theirs: Bools, clusters: npt.ArrayLike | None = None) -> Paired:
-    """(N,) successes of two methods on the same starts.
+    """Compare (N,) successes of two methods on the same starts.
 
-    `clusters` (N,) names the start where several rows are looks of one start: then whole starts
-    are resampled, and p is that of flipping the signs of whole starts.
+    `clusters` (N,) names the start of each row where rows are looks of one start. Then whole starts
+    are resampled, and p is from a sign-flip test over whole starts.
     """
     a, b = np.asarray(ours, dtype=bool), np.asarray(theirs, dtype=bool)
     if a.shape != b.shape or a.ndim != 1 or not len(a):
@@ -81,7 +81,7 @@ def sign_flip(net: npt.NDArray[np.float64]) -> float:
     exact test. The distribution of the sum is a product of polynomials ½ x^-g + ½ x^g.
     """
     sizes = np.abs(np.rint(net)).astype(int)
-    chance = np.ones(1)  # of the sums -S, -S + 2, ..., S, S the sum of sizes so far
+    chance = np.ones(1)  # P of the sums -S, -S + 2, ..., S, with S the sum of sizes so far
     for size in sizes[sizes > 0]:
         grown = np.zeros(len(chance) + size)
         grown[: len(chance)] += chance / 2
@@ -104,7 +104,7 @@ def cluster_sums(
 def bootstrap(values: npt.NDArray[np.floating[Any]]) -> tuple[float, float]:
     """95 % interval of the mean over 10,000 resamples of whole starts, (N,) values.
 
-    How often each start is drawn is multinomial; starts of equal value are drawn as one kind.
+    Counts of starts in a resample are multinomial, so starts of equal value are drawn together.
     """
     rng = np.random.default_rng(SEED)
     kinds, counted = np.unique(np.asarray(values, float), return_counts=True)

@@ -1,8 +1,8 @@
-"""Every figure that the paper prints, and where it belongs; the numbers are in paper.csv.
+"""The numbers printed in the paper, by study, population, pools and method (paper.csv).
 
-A figure is comparable only with the same method on the same kind of pool and the same population
-of the same study, so all four are its key: `figure` returns None for anything else. They are of
-the paper's starts and weights, none of which are ours: to be looked at, not tested against.
+A number is comparable only with the same method on the same kind of pool and the same population
+of the same study, so all four form its key: `figure` returns None for anything else. The paper's
+starts and weights differ from ours, so the numbers are for reference and not for tests.
 
 Methods are named as in align/registry.py. The paper's row "D-JEPA" is `composition` on PushT and
 `relational` elsewhere. Pools are named by their profile (docs/pools.md); PushT's are the 255
@@ -20,7 +20,7 @@ RETAINED = "pusht-confirmation"  # the pools of its PushT tables
 
 @dataclass(frozen=True)
 class Key:
-    """What a figure is of."""
+    """The key of a figure: what was measured, on what."""
 
     study: str
     population: str
@@ -49,7 +49,7 @@ def figure(
     quantity: str = "success",
     candidates: int = 63,
 ) -> Figure | None:
-    """The paper's figure of exactly this, or None."""
+    """The paper's figure with exactly this key, or None."""
     return FIGURES.get(Key(study, population, pools, method, case, quantity, candidates))
 
 

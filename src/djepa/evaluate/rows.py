@@ -1,6 +1,6 @@
-"""Result rows: one per (pools, method, start). Every table, figure and page is made from these.
+"""Result rows: one per (pools, method, start), the source of every table, figure and page.
 
-Stored as gzipped CSV without a time stamp: the same rows are always the same bytes.
+Stored as gzipped CSV without a time stamp, so that equal rows give equal bytes.
 """
 
 import csv
@@ -21,14 +21,14 @@ from djepa.files import write_atomically
 
 @dataclass(frozen=True)
 class Row:
-    """What one method chose at one start, and what that led to."""
+    """The choice of one method at one start, and its outcome."""
 
     study: str  # such as pusht
     pools: str  # reference, decoy or planner
     method: str  # as the tables name it
     start: int  # its place in the bank
     identity: str  # first 16 hex digits of the start's identity
-    eligible: bool  # by the written rule: the start is one on which a decision matters
+    eligible: bool  # by the study's rule: a start on which the decision matters
     chosen: int  # candidate ID; of an episode the controls until success, -1 without it
     success: bool
     cost: float  # task cost; success is cost < 1
@@ -58,7 +58,7 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """All rows of a file; anything else than such a file is refused by name."""
+    """All rows of a file; an error names a file that is not of this format."""
     try:
         head, *lines = csv.reader(io.StringIO(gzip.decompress(path.read_bytes()).decode()))
         rows = _parse(lines) if head == list(_KINDS) else None

@@ -4,8 +4,8 @@ A study declares its primary comparisons beforehand. Each is made on the same st
     1. the paired difference of success with its 95 % interval, 10,000 resamples of whole starts,
     2. an exact two-sided p: McNemar's test. Where several rows are looks of one start (appearance:
        seven of each), rows are not independent: then it is the exact sign-flip test of the starts'
-       net gains, of which McNemar's is the case of one row a start; where outcomes are graded
-       (driving), the difference is of mean quality, by whole logs (evaluate/graded.py),
+       net gains, which with one row per start is McNemar's. Where outcomes are graded (driving),
+       the difference is of mean quality, resampled by whole logs (evaluate/graded.py),
     3. Holm's adjustment of p over all primary comparisons of the study.
 A method is better if the adjusted p is below 0.05 and the whole interval above 0, worse if it is
 below 0.05 and the whole interval below 0; otherwise there is no significant difference. Only
@@ -35,9 +35,9 @@ _THAN: dict[Word, str] = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """Ours against another method; of several, against the one that solves most of the same starts.
+    """Ours against another method, or against the one of several with the most successes.
 
-    Choosing the strongest of several on the starts that count can only make ours look worse.
+    Choosing the strongest on the test starts themselves can only be to our disadvantage.
     """
 
     ours: str
@@ -53,7 +53,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One primary comparison and what the rule says of it."""
+    """One primary comparison and its result by the rule."""
 
     where: str  # kind of pools, shape, look, or cases counted together
     ours: str
@@ -63,7 +63,7 @@ class Verdict:
 
     @property
     def word(self) -> Word:
-        """By the rule above."""
+        """Better, worse or no significant difference, by the rule above."""
         low, high = self.pair.difference_interval
         if self.adjusted >= LEVEL or low <= 0 <= high:
             return "no significant difference"

@@ -1,4 +1,4 @@
-"""What the controls are fitted on: the starts of plasticity, and the latents execution led to.
+"""Training data of the controls: the starts of plasticity, with latents of the executed states.
 
 Prediction error is the mean squared error of predicted against realised latents, over all
 candidates and blocks; the decision loss is the part of Eq. 8 that reads outcomes,
@@ -27,7 +27,7 @@ from djepa.models.lewm import LeWM
 
 
 class Supervised(NamedTuple):
-    """Starts, what their candidates reached, and the latents they went through."""
+    """Starts, the outcomes of their candidates, and the latents of the executed states."""
 
     starts: Encoded
     outcomes: Outcomes
@@ -40,7 +40,7 @@ class Supervised(NamedTuple):
 
 
 class Lesson(NamedTuple):
-    """A batch, as a control learns from it or is judged on it."""
+    """A batch on which a control is fitted or evaluated."""
 
     starts: Encoded
     success: Tensor  # (N, K) bool
@@ -57,7 +57,7 @@ class Lesson(NamedTuple):
 def lessons(
     model: LeWM, fitting: Supervised, calibration: Supervised, config: PlasticConfig
 ) -> tuple[Lesson, Lesson]:
-    """Fitting starts of both outcome classes, and all calibration starts."""
+    """Lessons of the fitting starts that have both classes, and of all calibration starts."""
     for given in (fitting, calibration):
         given.outcomes.check(pools_of(given.starts))
     disjoint(fitting=pools_of(fitting.starts), calibration=pools_of(calibration.starts))
@@ -95,7 +95,7 @@ def futures(model: LeWM, starts: Encoded, batch: int) -> Tensor:
 
 
 def decision_loss(loss: PlasticLoss, model: LeWM, predicted: Tensor, given: Lesson) -> Tensor:
-    """L_decision of (N, K, B, D) futures; nothing in it asks to stay near the unchanged model."""
+    """L_decision of (N, K, B, D) futures; no term keeps them near the unchanged model's."""
     cost = model.native_cost(predicted, given.starts.goal)
     ends = Ends(predicted[:, :, -1], cost)
     outcomes = replace(loss, rank=0.0, latent=0.0)
@@ -115,5 +115,5 @@ def judged(
 
 
 def merit(checkpoint: Checkpoint) -> tuple[int, float, int]:
-    """The larger the better."""
+    """The sort key of checkpoints; the largest is best."""
     return checkpoint.successes, -(checkpoint.error or 0.0), -checkpoint.update

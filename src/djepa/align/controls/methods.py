@@ -1,4 +1,4 @@
-"""What a fitted control decides by: a cost per candidate, and the futures behind it.
+"""Decisions of a fitted control: a cost per candidate, and the futures it is computed from.
 
 Legend: N starts, K candidates, B blocks of five controls, D latent.
 """
@@ -17,14 +17,14 @@ SAMPLED = {"expected value": expected_value, "CVaR": cvar}  # from the prior of 
 
 
 def adapts_predictor(patch: Patch) -> bool:
-    """Whether it replaces tensors of the predictor itself; else it holds a trajectory code."""
+    """Whether a patch replaces tensors of the predictor; otherwise it holds a trajectory code."""
     return "shape" not in patch.card
 
 
 def control_futures(
     model: LeWM, patch: Patch, starts: Encoded, frozen: Tensor | None = None
 ) -> Tensor:
-    """(N, K, B, D) futures that a fitted control decides by. Takes no outcome.
+    """(N, K, B, D) futures from which a fitted control computes its costs; reads no outcome.
 
     `frozen`: futures of the unchanged model, where they are known already.
     """
@@ -37,10 +37,10 @@ def control_futures(
 def control_cost(
     name: str, model: LeWM, patch: Patch, starts: Encoded, frozen: Tensor | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """(N, K) costs of a control and, unless it samples many, the (N, K, B, D) futures behind them.
+    """(N, K) costs of a control and its (N, K, B, D) futures, or None if it samples several.
 
-    The lowest cost is chosen, ties go to the smaller ID. The patch of the two in `SAMPLED` is that
-    of Var-JEPA.
+    The lowest cost is chosen, ties go to the smaller ID. Controls in `SAMPLED` use the patch of
+    Var-JEPA.
     """
     if name in SAMPLED:
         base = futures(model, starts, BATCH) if frozen is None else frozen

@@ -41,10 +41,10 @@ from djepa.models.lewm import LeWM
 
 @dataclass(frozen=True)
 class PEGradConfig:
-    """How it is fitted; everything that plasticity has too is plasticity's."""
+    """How PEGrad is fitted; settings shared with plasticity have its values."""
 
     fit: PlasticConfig = field(default_factory=PlasticConfig)
-    caps: tuple[float, ...] = (0.1, 1.0)  # κ, for calibration starts to choose among
+    caps: tuple[float, ...] = (0.1, 1.0)  # κ; calibration starts choose one
 
     def __post_init__(self) -> None:
         if not self.caps or min(self.caps) <= 0:
@@ -58,7 +58,7 @@ def fit_pegrad(
     config: PEGradConfig | None = None,
     report: Report = lambda checkpoint: None,
 ) -> Patch:
-    """The patch of the best checkpoint over caps and rates, of equals the smaller cap and rate."""
+    """The patch of the best checkpoint over caps and rates; ties go to smaller cap, then rate."""
     c, frozen = config or PEGradConfig(), copy.deepcopy(model).eval()
     taught, exam = lessons(frozen, fitting, calibration, c.fit)
     trials: list[tuple[float, Trial]] = []
@@ -102,7 +102,7 @@ def _descent(
 def combined(
     primary: Tensor, auxiliary: Tensor, parameters: list[nn.Parameter], cap: float
 ) -> Tensor:
-    """A loss that reads as the primary one; its gradient is g_p + the projected, capped g_a."""
+    """A loss with the primary value and the gradient g_p + projected and capped g_a."""
     first, second = gradient(primary, parameters), gradient(auxiliary, parameters)
     safe = capped(without_conflict(second, first), first, cap)
     return with_gradient(primary, parameters, first + safe)

@@ -1,4 +1,4 @@
-"""Two gradients of the same parameters, of which the auxiliary one must not undo the primary one.
+"""Gradient projection: an auxiliary gradient must not oppose the primary one.
 
     g_a ← g_a - min(⟨g_a, g_p⟩, 0) / ‖g_p‖² g_p          removed only where the two conflict
     g_a ← g_a · min(1, κ ‖g_p‖ / ‖g_a‖)                   capped relative to the primary (PEGrad)
@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-SLACK = 1e-12  # of ‖g_a‖ ‖g_p‖: what the projection adds, so that rounding leaves no conflict
+SLACK = 1e-12  # projected ⟨g_a, g_p⟩ is SLACK ‖g_a‖ ‖g_p‖, not 0: rounding must leave no conflict
 
 
 def without_conflict(auxiliary: Tensor, primary: Tensor) -> Tensor:
-    """The auxiliary gradient less what opposes the primary one; two float64 vectors."""
+    """Remove from g_a its component against g_p; both are float64 vectors."""
     inner, length = auxiliary @ primary, primary @ primary
     if inner >= 0 or length == 0:
         return auxiliary
@@ -26,14 +26,14 @@ def without_conflict(auxiliary: Tensor, primary: Tensor) -> Tensor:
 
 
 def capped(auxiliary: Tensor, primary: Tensor, cap: float) -> Tensor:
-    """Shortened to at most `cap` times the length of the primary gradient."""
+    """Scale g_a to at most `cap` times the norm of g_p."""
     length = auxiliary.norm()
     limit = cap * primary.norm()
     return auxiliary if length <= limit else auxiliary * (limit / length)
 
 
 def gradient(loss: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
-    """One float64 vector; parameters that the loss does not reach give zeros. Keeps the graph."""
+    """The gradient as one float64 vector, zero for unused parameters; keeps the graph."""
     found = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
     parts = [
         torch.zeros_like(p) if g is None else g for g, p in zip(found, parameters, strict=True)
@@ -42,7 +42,7 @@ def gradient(loss: Tensor, parameters: Sequence[nn.Parameter]) -> Tensor:
 
 
 def with_gradient(value: Tensor, parameters: Sequence[nn.Parameter], wanted: Tensor) -> Tensor:
-    """A loss that reads as `value` and whose gradient in the parameters is `wanted`."""
+    """A loss with value `value` and gradient `wanted` with respect to the parameters."""
     parts = wanted.split([p.numel() for p in parameters])
     slope = torch.stack(
         [(p * g.view_as(p).to(p.dtype)).sum() for p, g in zip(parameters, parts, strict=True)]

@@ -5,7 +5,7 @@
     CVaR            c_i = mean of the ⌈(1 - 0.9) 16⌉ = 2 largest c_{i,s}
 
 (App. A; after Enwerem et al., IROS 2026, and Ni et al., ICML 2024.) The prior is that of a fitted
-Var-JEPA. Draws belong to a start and a candidate by name, so that no order changes them. The
+Var-JEPA. Draws are seeded by start and candidate, so that no order changes them. The
 paper's Table 1: expected value 78.91 % on PushT, 74.22 % on Reacher, 62.50 % on the earlier 32
 starts; CVaR 79.69, 75.78, 62.50 %.
 
@@ -51,7 +51,7 @@ def sampled_costs(
 
 
 def draws(identity: str, ids: Tensor, samples: int, width: int, seed: int = 0) -> Tensor:
-    """(K, S, U) standard normal numbers, named by start and candidate."""
+    """(K, S, U) standard normal numbers, seeded by start and candidate ID."""
     named = [generator("prior", seed, identity, int(i)) for i in ids.tolist()]
     each = [rng.standard_normal((samples, width), dtype=np.float32) for rng in named]
     return torch.from_numpy(np.stack(each))
@@ -69,13 +69,13 @@ def cvar(costs: Tensor, level: float = LEVEL) -> Tensor:
 
 
 def tail_size(samples: int, level: float = LEVEL) -> int:
-    """⌈(1 - level) S⌉; rounded first, since 1 - 0.7 is a little more than 0.3."""
+    """⌈(1 - level) S⌉ after rounding, because 1 - 0.7 > 0.3 in floating point."""
     if not 0 <= level < 1:
         raise DjepaError(f"The level of CVaR is a share from 0 to below 1, not {level}.")
     return math.ceil(round((1 - level) * samples, 9))
 
 
 def _mean(costs: Tensor) -> Tensor:
-    """Over the last axis, from the smallest up: equal costs have exactly themselves as mean."""
+    """Mean over the last axis, summed in ascending order; exact for equal costs."""
     least = costs.amin(-1, keepdim=True)
     return (least + (costs - least).mean(-1, keepdim=True))[..., 0]

@@ -1,7 +1,7 @@
 """A variational code of a candidate's trajectory, decoded into a change of the frozen futures.
 
     h_i = [z_0; ẑ_{i,1:B}; a_i]                    present latent, frozen futures, actions
-    prior     p(u | h_i) = N(μ_p, σ_p²)            all that inference has
+    prior     p(u | h_i) = N(μ_p, σ_p²)            used at inference
     posterior q(u | h_i, z_{i,1:B}) = N(μ_q, σ_q²) sees the realised latents, in training only
     z̃_i = ẑ_i + Dec(h_i, u)                        the last layer of Dec is zero at the start
 
@@ -24,7 +24,7 @@ LOG_SCALE = (-6.0, 2.0)  # of σ_p and σ_q
 
 
 class Gaussian(NamedTuple):
-    """Diagonal, (..., U) each."""
+    """A diagonal Gaussian; mean and log scale are (..., U)."""
 
     mean: Tensor
     log_scale: Tensor
@@ -54,7 +54,7 @@ class TrajectoryCode(nn.Module):
         self._zero()
 
     def initialise(self, random: torch.Generator) -> None:
-        """First weights; the decoder gives no residual yet."""
+        """Draw initial weights; the decoder's last layer is zero, so the residual is zero."""
         draw_weights(self, random)
         self._zero()
 
@@ -67,7 +67,7 @@ class TrajectoryCode(nn.Module):
         return _gaussian(self.prior_net(known))
 
     def posterior(self, known: Tensor, realised: Tensor) -> Gaussian:
-        """And (..., B, D) what execution showed -> q(u | h, z). Training only."""
+        """(..., I) and (..., B, D) realised latents -> q(u | h, z). Training only."""
         return _gaussian(self.posterior_net(torch.cat([known, realised.flatten(-2)], dim=-1)))
 
     def residual(self, known: Tensor, code: Tensor) -> Tensor:
@@ -99,14 +99,14 @@ def each_start(
 
 
 def to_given_order(parts: list[Tensor], ids: Tensor) -> Tensor:
-    """(N, K, ...) from N parts sorted by ID, back into the order of the candidates."""
+    """Stack N parts sorted by ID into (N, K, ...), in the original order of the candidates."""
     places = ids.argsort(dim=1).argsort(dim=1)
     return torch.stack([part[at] for part, at in zip(parts, places, strict=True)])
 
 
 @torch.no_grad()
 def prior_futures(model: LeWM, code: TrajectoryCode, starts: Encoded, frozen: Tensor) -> Tensor:
-    """z̃ (N, K, B, D) with u = μ_p: what Var-JEPA and conflict-safe adaptation decide by."""
+    """z̃ (N, K, B, D) with u = μ_p, used by Var-JEPA and conflict-safe adaptation to decide."""
     parts = [
         base + code.residual(known, code.prior(known).mean)
         for known, base, _, _ in each_start(model, starts, frozen)
@@ -115,7 +115,7 @@ def prior_futures(model: LeWM, code: TrajectoryCode, starts: Encoded, frozen: Te
 
 
 def code_of(model: LeWM, patch: Patch) -> TrajectoryCode:
-    """The trajectory code that a fitted residual holds; refuses one of other weights."""
+    """The trajectory code stored in a patch; raises if it belongs to other weights."""
     if (model.name, own := base_hash(model)) != (patch.geometry, patch.base):
         raise DjepaError(
             f"The residual belongs to {patch.geometry} weights {patch.base[:12]}, "

@@ -1,9 +1,9 @@
-"""Var-JEPA: the trajectory code learns to rebuild what execution showed, and to decide.
+"""Var-JEPA: the trajectory code learns to reconstruct the realised latents, and to decide.
 
     L = mean |z̃(u_q) - z|² + β KL(q ‖ p) + λ_D L_decision(z̃(μ_p))      u_q ~ q(u | h, z)
 
-(App. A; after Gögl and Yau, ICML 2026.) Inference takes u = μ_p, so the decision loss is that of
-what will be decided. The paper gives neither widths nor β nor λ_D: see docs/controls.md. Its
+(App. A; after Gögl and Yau, ICML 2026.) Inference uses u = μ_p, so the decision loss is taken there
+too. The paper gives neither widths nor β nor λ_D: see docs/controls.md. Its
 Table 1: 80.08 % on PushT, 75.00 % on Reacher, 62.50 % on the earlier 32 starts.
 
 Legend: N starts, K candidates, B blocks of five controls, D latent, U width of the code.
@@ -29,7 +29,7 @@ from djepa.seeds import generator, seed_for
 
 @dataclass(frozen=True)
 class VarConfig:
-    """How the residual is made and fitted; what plasticity has too is plasticity's."""
+    """Sizes and fitting of the residual; settings shared with plasticity have its values."""
 
     fit: PlasticConfig = field(default_factory=lambda: PlasticConfig(rates=(1e-4, 1e-3)))
     code: int = 16  # U
@@ -39,7 +39,7 @@ class VarConfig:
 
 
 class Losses(NamedTuple):
-    """Of one batch."""
+    """Both parts of L for one batch."""
 
     decision: Tensor  # λ_D L_decision
     auxiliary: Tensor  # reconstruction + β KL
@@ -57,7 +57,7 @@ def fit_residual(
     config: VarConfig | None = None,
     report: Report = lambda checkpoint: None,
 ) -> Patch:
-    """The code of the best checkpoint over the rates; `combine` makes one loss of the two parts."""
+    """The code of the best checkpoint over the rates; `combine` joins both parts of the loss."""
     c = config or VarConfig()
     taught, exam = lessons(model, fitting, calibration, c.fit)
     inputs = known_of(model, exam.starts, exam.frozen).shape[-1]
@@ -87,7 +87,7 @@ def fit_residual(
 
 
 def added(of: Losses, parameters: Sequence[nn.Parameter]) -> Tensor:
-    """The sum."""
+    """L of Var-JEPA: the sum of both parts."""
     return of.decision + of.auxiliary
 
 
@@ -117,7 +117,7 @@ def _descend(
     rate: float,
     c: VarConfig,
 ) -> Iterator[Trial]:
-    """Checkpoints along one descent; the first changes nothing."""
+    """Train at one rate; yield checkpoints, the unchanged model first."""
     f, parameters = c.fit, list(code.parameters())
 
     def trial(update: int, loss: float | None) -> Trial:
