@@ -9,8 +9,8 @@ is closed, 0 to 1; an action is a change of it. The native cost is the mean L1 d
 predicted tokens and the goal's.
 
 The encoder is frozen, as V-JEPA 2's is, and linear: the principal components of overlapping patches
-of training frames, found without gradients. What is learned is the predictor, a convolutional
-network that is also given the camera's projection: where in the frame the tool is, and will be.
+of training frames. Only the predictor is trained. It is a convolutional network whose inputs
+include the tool's present and next position in the frame, by the camera's projection.
 
 A latent is the flat tokens of a frame, then the pose: D = P W + 7.
 
@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from djepa.worlds.arms.table import ACTIONS, CLOSE, SMALL, STEP
 
 POSE = 7
-EPS = 0.1  # of the norm of a token: an empty part of the table must not be blown up
-GRIP = 0.02  # m that a gripper's whole way counts for in the error of a pose
+EPS = 0.1  # in the norm of a token, so that empty parts of the table are not amplified
+GRIP = 0.02  # weight in m of a full gripper stroke in the error of a pose
 BUMPS, MAPS = (0.6, 1.5), 4  # widths in cells; maps that say where the tool is
 POOLED = 4  # tokens along a side of a summary
 
@@ -119,7 +119,7 @@ class ACGeometry(nn.Module, ABC):
         return tokens.unflatten(-1, (-1, self.width)), pose
 
     def parts(self, futures: Tensor, goal: Tensor) -> dict[str, Tensor]:
-        """Terminal L1 errors of what is seen and of the pose, (N, K) float32."""
+        """Terminal L1 errors of the tokens and of the pose, (N, K) float32 each."""
         away = (futures[:, :, -1].float() - goal[:, None].float()).abs()
         place, grip = away[..., -POSE : 3 - POSE], away[..., -1]
         return {"visual": away[..., :-POSE].mean(-1), "proprio": place.sum(-1) + GRIP * grip}
@@ -171,9 +171,9 @@ class ActionConditioned(ACGeometry):
         return self._normed(grid.flatten(2).mT)
 
     def maps(self, poses: Tensor) -> Tensor:
-        """(B, 7) -> (B, 4, g, g): where in the frame the tool is, by the camera's projection.
+        """(B, 7) -> (B, 4, g, g): position maps of the tool in the frame, by camera projection.
 
-        Two bumps around it, one narrow and one wide, and the way to it along both axes.
+        A narrow and a wide Gaussian around it, and the offsets to it along both axes.
         """
         place = torch.cat([poses[:, :3], torch.ones_like(poses[:, :1])], dim=1) @ self.camera.T
         at = place[:, :2] / place[:, 2:]  # column and row
@@ -205,14 +205,14 @@ class ActionConditioned(ACGeometry):
 
 
 def to_moves(controls: Tensor) -> Tensor:
-    """(..., 4) controls of the arm world -> (..., 7) actions, as the world itself does it."""
+    """(..., 4) controls of the arm world -> (..., 7) actions, by the world's own mapping."""
     grip = CLOSE * controls[..., 3:]
     grip = torch.where(grip.abs() < SMALL * CLOSE, torch.zeros_like(grip), grip)
     return torch.cat([STEP * controls[..., :3], torch.zeros_like(controls[..., :3]), grip], dim=-1)
 
 
 def next_pose(poses: Tensor, actions: Tensor) -> Tensor:
-    """(..., 7), (..., 7) -> (..., 7): places add up, turns compose, the gripper stays in [0, 1]."""
+    """(..., 7) poses, actions -> (..., 7): positions add, rotations compose, gripper in [0, 1]."""
     place = poses[..., :3] + actions[..., :3]
     turn = _euler(_turn(actions[..., 3:6]) @ _turn(poses[..., 3:6]))
     grip = (poses[..., 6:] + actions[..., 6:]).clamp(0.0, 1.0)
@@ -231,7 +231,7 @@ def _turn(angles: Tensor) -> Tensor:
 
 
 def _euler(R: Tensor) -> Tensor:
-    """(..., 3, 3) -> (..., 3); not for ry = ±90°."""
+    """(..., 3, 3) rotations -> (..., 3) Euler angles; undefined at ry = ±90°."""
     rx = torch.atan2(R[..., 2, 1], R[..., 2, 2])
     ry = torch.atan2(-R[..., 2, 0], torch.hypot(R[..., 0, 0], R[..., 1, 0]))
     return torch.stack([rx, ry, torch.atan2(R[..., 1, 0], R[..., 0, 0])], dim=-1)

@@ -39,7 +39,7 @@ LENGTH = 8  # controls of an episode
 WINDOW = 2  # steps that the predictor is rolled out in training
 FRAMES, PATCHES = 400, 20_000  # episodes and patches that the encoder is fitted to
 SCALE = 0.5  # of the components, so that tokens of objects are about 1 and empty ones less
-HELD = 16  # every so many episodes one is only measured
+HELD = 16  # every 16th episode is held out
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class ACTraining:
 
 
 class Data(NamedTuple):
-    """What the camera saw, and what was done: (E, L + 1, ...) and (E, L, 4)."""
+    """Camera frames and poses (E, L + 1, ...), and controls (E, L, 4)."""
 
     frames: Tensor
     poses: Tensor
@@ -144,8 +144,8 @@ def fit(model: ActionConditioned, data: Data, config: ACTraining) -> dict[str, f
 def fit_encoder(model: ActionConditioned, frames: Tensor, rng: np.random.Generator) -> None:
     """Principal components of windowed patches of frames (n, I, I, 3), each of variance σ.
 
-    A component of standard deviation σ is divided by √σ: fine detail counts for more than by its
-    share of the variance, and for less than if every component had the same.
+    A component of standard deviation σ is divided by √σ: partial whitening, between the raw
+    variances and full whitening.
     """
     c = model.config
     pixels = frames.permute(0, 3, 1, 2) / 127.5 - 1.0
@@ -199,7 +199,7 @@ def train_predictor(
 def _errors(
     model: ActionConditioned, tokens: Tensor, felt: Tensor, done: Tensor
 ) -> dict[str, float]:
-    """Mean L1 after 1 and 5 steps, and that of a model that expects no change."""
+    """Mean L1 errors after 1 and 5 steps, of the model and of predicting no change."""
     now, found = tokens[:, 0], {}
     for step in range(5):
         now = model.predict(now, done[:, step], felt[:, step])

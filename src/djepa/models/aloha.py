@@ -1,11 +1,11 @@
-"""What is known of a start of gym-aloha before execution: candidates, and what is said of them.
+"""Candidates of a gym-aloha start and their label-free features, before execution.
 
     native chunk   mean + B W (colours of the top view, 1):  a linear policy of poses, fitted on
                    a few scripted demonstrations of the task, and followed by inverse kinematics
     16 variants    as on our own scenes: colours → grasps → a demonstration, warped → offsets
 
-Fitting takes seconds and gives the same bits every time, so nothing is stored: every process fits
-for itself. No outcome is looked at.
+Fitting takes seconds and is deterministic to the bit, so nothing is stored: every process fits
+its own copy. No outcome is read.
 
 Legend: N demonstrations, K = 17 candidates, H commands, F numbers of colours, R directions.
 """
@@ -26,7 +26,7 @@ from djepa.worlds.bimanual.ik import POSE, to_joints
 from djepa.worlds.protocol import Floats
 
 SHOWN, HELD = 48, 16  # demonstrations to fit on, and to choose a ridge by
-FEW, DIRECTIONS, RIDGE = 24, 4, 1e-2  # of the native policy: what makes it as good as a policy is
+FEW, DIRECTIONS, RIDGE = 24, 4, 1e-2  # of the native policy, for realistic success rates
 SMALL = 60, 80  # of the image that is stored
 
 
@@ -42,7 +42,7 @@ class Linear:
     basis: Floats  # (R, H · 16)
 
     def act(self, colours: Floats) -> tuple[Floats, float]:
-        """(F,) -> poses (H, 16), and how unlike its demonstrations the scene is."""
+        """(F,) -> poses (H, 16), and the distance of the scene from its demonstrations."""
         x = np.append((colours - self.middle) / self.scale, 1.0)
         poses = self.mean + x @ self.weights @ self.basis
         return poses.reshape(HORIZON, 2 * POSE), float(np.sqrt(x @ self.inverse @ x))
@@ -62,7 +62,7 @@ def fit_linear(colours: Floats, poses: Floats) -> Linear:
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Of one task: the policy, and where each camera's colours say that arms grasp and place."""
+    """Fits of one task: the policy, and per camera the map from colours to grasps and places."""
 
     native: Linear
     views: dict[str, Proposer]
@@ -70,7 +70,7 @@ class Fitted:
 
 @lru_cache(maxsize=len(TASKS))
 def fitted(task: str) -> Fitted:
-    """From the first demonstrations of the task."""
+    """Fit policy and maps on the first demonstrations of the task."""
     world, colours, poses = AlohaWorld(task), [], []
     for number in range(SHOWN + HELD):
         state = world.initial_state(generator("aloha", "demonstration", task, number))
@@ -85,17 +85,17 @@ def fitted(task: str) -> Fitted:
 
 
 def policy_hash() -> str:
-    """Of what was fitted for both tasks."""
+    """Hash of the fits of both tasks."""
     parts = []
     for task in TASKS:
         found = fitted(task)
-        parts += [found.native.weights @ found.native.basis]  # whatever the signs of directions
+        parts += [found.native.weights @ found.native.basis]  # invariant to the signs of directions
         parts += [one.weights for one in found.views.values()]
     return sha256(b"".join(np.round(part, 6).tobytes() for part in parts))
 
 
 def propose(world: AlohaWorld, state: Floats) -> Arrays:
-    """All arrays of `djepa.bank.bimanual.Known` that follow from a start."""
+    """All arrays of `djepa.bank.bimanual.Known` for one start."""
     known, task, home = fitted(world.variant), world.variant, state[-COMMAND - 1 : -1]
     said = [features(task, world.view(state, camera)) for camera in CAMERAS]
     native, doubt = known.native.act(said[0])

@@ -17,11 +17,11 @@ from djepa.models.patches import PatchGeometry
 from djepa.seeds import seed_for
 from djepa.tasks.task import Scene
 
-SOME = 1024  # episodes that give means and spreads of what is seen and felt
+SOME = 1024  # episodes for the statistics of features, controls and proprioception
 
 
 class Batches:
-    """Batch i follows from the seed, i, and how many episodes are taken up; B of it."""
+    """Batches of size B; batch i depends only on the seed, i and the number of loaded episodes."""
 
     def __init__(self, scenes: Sequence[Scene], episodes: Episodes, B: int, seed: int) -> None:
         self.scenes, self.episodes, self.seed = scenes, episodes, seed
@@ -34,7 +34,7 @@ class Batches:
     def windows(self, i: int, model: Trainable, T: int, noise: float) -> tuple[Tensor, ...]:
         """Random windows: states (B, T, S) a stride apart, blocks (B, T - 1, stride A), draws.
 
-        Of several processes each gets its own rows, here and below.
+        Here and below, each of several processes gets its own rows.
         """
         self._random.manual_seed(seed_for("window", self.seed, i))
         span = model.stride * (T - 1)
@@ -47,7 +47,7 @@ class Batches:
         return self.episodes.states[episode, at], blocks, *draws.rows(rows())
 
     def views(self, i: int, patches: int) -> tuple[Tensor, ...]:
-        """Random states (B, S), and what makes views of them: see `draw_views`."""
+        """Random states (B, S), and the random numbers and masks of `draw_views`."""
         self._random.manual_seed(seed_for("distil", self.seed, i))
         episode, at = self.training(), self._integers(0, self._length + 1)
         numbers, masked = draw_views(self.size, patches, self._random)
@@ -76,7 +76,7 @@ class Batches:
             some = self.episodes.states[:SOME].flatten(0, 1)
             body = torch.cat([self.scenes[0].observe(part, 16)[1] for part in some.split(4096)])
             model.proprio_mean.copy_(body.mean(0))
-            model.proprio_std.copy_(body.std(0).clamp(min=1e-6))  # where nothing is felt
+            model.proprio_std.copy_(body.std(0).clamp(min=1e-6))  # without proprioception it is 0
 
     @torch.no_grad()
     def standardise_features(self, model: PatchGeometry) -> None:

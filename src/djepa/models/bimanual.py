@@ -1,4 +1,4 @@
-"""The native bimanual policy: words, a head image and joints in, a whole chunk of commands out.
+"""The native bimanual policy: maps words, a head image and joints to a chunk of commands.
 
     image (60 x 80) → convolutions → soft positions of 24 features → tokens
                     → four colours → centre, mass, spread of each → token
@@ -41,7 +41,7 @@ from djepa.worlds.bimanual.world import COMMAND
 
 HEIGHT, WIDTH_OF_IMAGE = 60, 80
 SPOTS, WIDTH, DIRECTIONS, GROUPS = 24, 64, 28, 8
-MOMENTS, SHARP = 6 * len(HUES), 4.0  # numbers of four colours; how pointed soft positions are
+MOMENTS, SHARP = 6 * len(HUES), 4.0  # numbers of four colours; sharpness of the soft positions
 RIDGE, SURE = 1e-4, 8.0  # of the first linear maps; of the words that say which one
 PROPOSALS, SCENE = "proposals.npz", "scene.npz"
 SENTENCES = {
@@ -64,7 +64,7 @@ LENGTH = max(len(one.split()) for many in SENTENCES.values() for one in many)
 
 
 def words_of(sentence: str) -> list[int]:
-    """Numbers of its words, filled up; an unknown word is an error."""
+    """Word numbers of a sentence, padded; an unknown word is an error."""
     unknown = [word for word in sentence.split() if word not in WORDS]
     if unknown:
         raise DjepaError(f"The policy does not know the word '{unknown[0]}'.")
@@ -147,7 +147,7 @@ class Policy(nn.Module):
         return torch.einsum("nt,ni,tir->nr", share, inputs, self.linear)
 
     def feel(self, joints: Tensor) -> Tensor:
-        """(N, 14) joints, in units of how much they differ between starts."""
+        """(N, 14) joints, standardised by their spread over starts."""
         return 10 * (joints - self.rest)
 
     def look(self, images: Tensor) -> Tensor:
@@ -208,7 +208,7 @@ def begin(policy: Policy, images: Tensor, joints: Tensor, chunks: Tensor, tasks:
             bags.append(F.one_hot(torch.tensor(words_of(one)), len(WORDS)).sum(0))
             answers.append(F.one_hot(torch.tensor(task), len(SENTENCES)))
     bag, answer = torch.stack(bags).double(), torch.stack(answers).double()
-    # The default driver begins from memory that nobody has set, and so finds this or that solution.
+    # The default driver reads uninitialised memory, so its solution varies from run to run.
     found = torch.linalg.lstsq(bag, SURE * answer, driver="gelsd").solution
     policy.route.weight.copy_(found.T)
     policy.route.bias.zero_()
@@ -216,7 +216,7 @@ def begin(policy: Policy, images: Tensor, joints: Tensor, chunks: Tensor, tasks:
 
 @dataclass(frozen=True, eq=False)
 class Native:
-    """A trained policy with what makes variants of its chunk."""
+    """A trained policy with the proposers of variants of its chunk."""
 
     policy: Policy
     proposers: dict[str, Proposer]
@@ -246,13 +246,13 @@ def save_policy(
     scene: SceneMap,
     card: dict[str, Any],
 ) -> None:
-    """A policy, what makes variants of its chunk, and a card that says how they were made."""
+    """Write a policy, the proposers of its variants, and a card that says how they were made."""
     arrays = {PROPOSALS: arrays_of(proposers), SCENE: scene_arrays(scene)}
     write_native(folder, TWO_ARMS, policy, card, arrays)
 
 
 def load_policy(where: str | Path = "bimanual") -> Native:
-    """From a folder, or by name from where weights lie; strict."""
+    """Load from a folder or by name; anything missing or altered is an error."""
     stored = open_native(where, TWO_ARMS)
     policy, path = Policy(), stored.path
     fill(policy, stored.tensors(TENSORS), path / TENSORS)

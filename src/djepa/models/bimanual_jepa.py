@@ -1,4 +1,4 @@
-"""A patch JEPA of the head view and proprioception: where a sequence of commands will lead.
+"""A patch JEPA of the head view and proprioception: predicts the end of a command sequence.
 
     z = tokens(image)                      (60, 80, 3) pixels -> 8 x 10 patch tokens of width W
     p = felt(joints)                       (20,): place, two axes and opening of either tool
@@ -10,11 +10,12 @@
     cost(a) = |x(P(z0, p0, a)) - x(G(z0, p0, task))|²     patches and proprioception
 
 The encoder is linear and frozen: principal components of overlapping patches, found without
-gradients, of the picture and of how vivid each pixel is in four hues. The predictor is learned; it
-is given where the head camera, unmoved, would see the tools, and s, from which it can learn how the
-camera was moved. G is a ridge map of s for each task. V holds R principal directions of tokens. The
-weights 1 / u are those of a task: u are the mean squares of P - G of demonstrations that G was not
-fitted on, so what demonstrations themselves leave open counts for little. No outcome is read.
+gradients, of the picture and of how vivid each pixel is in four hues. The predictor is trained. Its
+inputs include the tools' positions in the view of the unmoved head camera, and s, from which it can
+infer how the camera was moved. G is a ridge map of s for each task. V holds R principal directions
+of tokens. The weights 1 / u are per task: u is the mean square of P - G over demonstrations that G
+was not fitted on, so coordinates in which demonstrations vary have little weight. No outcome is
+read.
 
 Legend: N starts, K candidates, B rows, H commands, R directions, W width of a token, S numbers of a
 glance.
@@ -47,7 +48,7 @@ from djepa.worlds.bimanual.ik import POSE, TwoArms, tool_poses
 from djepa.worlds.bimanual.scene import CAMERAS, FOV, TASKS, camera_axes
 from djepa.worlds.protocol import Floats
 
-STEPS, MIDDLE = 5, 2  # steps of a sequence, poses that a step is told
+STEPS, MIDDLE = 5, 2  # steps of a sequence, commanded poses that enter one step
 STRIDE = HORIZON // STEPS  # commands of a step
 ROWS, COLUMNS, PATCH = 8, 10, 8  # tokens, and pixels between them; windows are twice as wide
 HEIGHT, WIDTH_OF_IMAGE, PADDED = 60, 80, 64
@@ -132,7 +133,7 @@ class BimanualJEPA(nn.Module):
         return self.encoder(seven(images)).flatten(2).mT
 
     def feel(self, told: Tensor) -> Tensor:
-        """(..., 20) in m, axes and openings -> in units of how much each differs."""
+        """(..., 20) in m, axes and openings -> standardised."""
         return (told - self.felt_mean) / self.felt_std
 
     def glance(self, images: Tensor, tokens: Tensor, tools: Tensor) -> Tensor:
@@ -197,7 +198,7 @@ class BimanualJEPA(nn.Module):
         return self.flat(seen[:, -1], felt[:, -1])
 
     def coordinates(self, ends: Tensor, task: int) -> Tensor:
-        """(..., R + 20) -> the same, each in units: distances of these are native costs."""
+        """(..., R + 20) ends -> coordinates x: their squared distances are native costs."""
         many = torch.tensor([DIRECTIONS] * DIRECTIONS + [FELT] * FELT, device=ends.device)
         return ends / (many * self.units[task]).sqrt()
 
@@ -252,7 +253,7 @@ def save_jepa(folder: Path, model: BimanualJEPA, card: dict[str, Any]) -> None:
 
 
 def load_jepa(where: str | Path = "bimanual-jepa") -> Trained:
-    """From a folder, or by name from where weights lie; strict."""
+    """Load from a folder or by name; anything missing or altered is an error."""
     stored = open_native(where, TWO_ARMS_JEPA)
     model = BimanualJEPA()
     fill(model, stored.tensors(TENSORS), stored.path / TENSORS)

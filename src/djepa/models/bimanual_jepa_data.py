@@ -55,7 +55,7 @@ class Data(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """What episodes follow from."""
+    """The settings that determine the episodes."""
 
     task: str
     part: str  # training or validation
@@ -64,7 +64,7 @@ class Draw(NamedTuple):
 
 
 def play(draw: Draw, number: int) -> Arrays:
-    """One episode: the picture of the start, then of every branch what was asked and seen."""
+    """One episode: the start's picture, then commands, pictures and joints of every branch."""
     world, rng = world_of(draw.task), generator("bimanual-jepa", *draw[:3], number)
     state = world.initial_state(rng)
     shown, poses = expert(world, state)  # type: ignore[arg-type]
@@ -122,7 +122,7 @@ def simulated(out: Path, engine: Engine, draw: Draw, episodes: int) -> Arrays:
 def load(
     out: Path, part: str, seed: int, episodes: int, variants: int, engine: Engine, say: Say
 ) -> Data:
-    """So many episodes of each task."""
+    """`episodes` episodes of each task."""
     found = []
     for number, task in enumerate(TASKS):
         of = simulated(out, engine, Draw(task, part, seed, variants), episodes)

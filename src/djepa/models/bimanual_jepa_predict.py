@@ -1,7 +1,7 @@
-"""What the patch JEPA says of the candidates of a bank, kept in a file beside it.
+"""Predictions of the patch JEPA for the candidates of a bank, in a file beside the bank.
 
-Read are the first picture, the joints and the commands; no outcome is opened. The file is bound to
-the hashes of bank and weights; one of another bank or other weights is made again.
+They use the first picture, the joints and the commands; no outcome is read. The file is bound to
+the hashes of bank and weights, and is recomputed if either differs.
 
 Legend: N starts, K candidates, D = R + 20 coordinates of an end.
 """
@@ -29,7 +29,7 @@ def predicted(bank: BimanualBank, jepa: Trained) -> Arrays:
         try:
             arrays, there = read_shard(file)
         except DjepaError:
-            there = {}  # damaged: it can be made again
+            there = {}  # damaged: recompute it
         if there == record:
             return arrays
     arrays = predict(bank.known, bank.config.task, jepa)
@@ -43,7 +43,7 @@ def predictions_of(bank: Path) -> Path:
 
 
 def predict(known: Known, task: str, jepa: Trained) -> Arrays:
-    """Every start alone, so that neither other starts nor their number change a bit."""
+    """Predict every start alone, so that the other starts do not affect rounding."""
     world, found = world_of(task), []
     for image, state, commands in zip(known.image, known.state, known.commands, strict=True):
         ends, goal = jepa.read(world, image, state[-COMMAND:], commands)

@@ -3,10 +3,10 @@
     python -m djepa.models.bimanual_jepa_train runs/weights/bimanual-jepa
 
 First the encoder: principal components of patches, under a smooth window. Then the goal head, by
-ridge on demonstrations that succeed, without every eighth. Then the predictor, rolled out over all
-five steps, whose loss is the mean square of tokens and tools after each. Last the units of the
-cost, on those eighths. Training and validation episodes have starts of
-their own, and none is a start of the study. Nothing depends on the clock.
+ridge on successful demonstrations except every eighth. Then the predictor, rolled out over all five
+steps, with the mean squared error of tokens and tools after each. Last the units u of the cost, on
+the held-out eighths. Training, validation and study have disjoint starts. The result does not
+depend on the clock.
 
 Legend: N episodes, B branches, W width of a token, R directions, S numbers of a glance.
 """
@@ -47,7 +47,7 @@ from djepa.worlds.bimanual.scene import TASKS
 PATCHES, PICTURES = 20_000, 1200  # that the encoder is fitted to
 SCALE = 0.5  # of the components
 RIDGES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
-HELD = 8  # every so many successful demonstrations one is kept from the goal head
+HELD = 8  # every 8th successful demonstration is held out from the goal head
 LEAST = 1e-3  # of a unit
 MEASURED = ("error of tokens", "error of no change", "error of tools, m", "lowest cost succeeds",
             "random succeeds", "best succeeds")  # fmt: skip
@@ -123,9 +123,9 @@ def standardise(model: BimanualJEPA, data: Data, tokens: Tensor) -> None:
 
 @torch.no_grad()
 def fit_goals(model: BimanualJEPA, data: Data, tokens: Tensor, glances: Tensor) -> dict[str, Any]:
-    """Ridge for each task on demonstrations that succeed, without every eighth.
+    """Fit G for each task by ridge on successful demonstrations except every eighth.
 
-    Those choose λ, for what is seen and for the tools; the share of variance not explained there.
+    The held-out ones choose λ, for tokens and for tools; returns the unexplained variance there.
     """
     left = {}
     for number, task in enumerate(TASKS):

@@ -1,7 +1,7 @@
-"""What is known of a bimanual start before execution: candidates, and what is said of them.
+"""Candidates of a bimanual start and their label-free features, before execution.
 
-The native chunk has ID 0; variants have the IDs 1 to 16. Everything here follows from two pictures
-of the head camera, the joints and the instruction; the state of the world is only drawn.
+The native chunk has ID 0; variants have the IDs 1 to 16. All inputs are two pictures of the head
+camera, the joints and the instruction; the world state is used only to render the pictures.
 
 Legend: K = 17 candidates, H commands, P target coordinates.
 """
@@ -32,7 +32,7 @@ class Propose:
     where: str
 
     def __call__(self, world: BimanualWorld, state: Floats) -> Arrays:
-        """All arrays of `djepa.bank.bimanual.Known` that follow from a start."""
+        """All arrays of `djepa.bank.bimanual.Known` for one start."""
         native = _native(self.where)
         proposer, joints = native.proposers[world.variant], state[-COMMAND:]
         small = world.view(state, "head", HEIGHT, WIDTH_OF_IMAGE)
@@ -66,8 +66,9 @@ def within(chunk: Floats) -> Floats:
 def describe(
     world: TwoWorlds, proposer: Proposer, commands: Floats, aims: tuple[Floats, Floats]
 ) -> Arrays:
-    """What commands (K, H, 14) have to do with targets (P,) that colours, and that the whole scene
-    predict, and with each other.
+    """Features of commands (K, H, 14) relative to each other and to two predictions of the targets.
+
+    `aims`: targets (P,) predicted from colours, and from the whole scene.
     """
     seen, scene = aims
     poses = tool_poses(world, commands)

@@ -2,9 +2,9 @@
 
     targets = W (nine numbers of every object, R directions of 15 x 20 grey patches, joints, 1)
 
-The proposals of the paper read colours alone, and so err when the head camera moves. Patches of the
-table's edge and of the arms move with it: a ridge map that also reads them does not. It is fitted
-on demonstrations, never on outcomes. Legend: N images, P target coordinates.
+The proposals of the paper read colours alone, and so are biased when the head camera moves. Patches
+of the table's edge and of the arms move with the camera, so a ridge map that also reads them can
+correct for it. It is fitted on demonstrations only. Legend: N images, P target coordinates.
 """
 
 from collections.abc import Mapping
@@ -63,8 +63,9 @@ def patches(images: Frames) -> Floats:
 
 
 def fit_scene(train: Demonstrations, held: Demonstrations) -> tuple[SceneMap, dict[str, float]]:
-    """Directions from the training images of all tasks, a map for each; λ and errors in m by the
-    calibration episodes.
+    """Fit patch directions on the training images of all tasks, and one ridge map per task.
+
+    The calibration episodes `held` choose λ; returns the map and its errors in m on them.
     """
     grey = np.concatenate([patches(of["image"]) for of in train.values()])  # type: ignore[arg-type]
     middle = grey.mean(0)
@@ -97,14 +98,14 @@ def _pairs(
 
 
 def scene_arrays(scene: SceneMap) -> dict[str, npt.NDArray[Any]]:
-    """As it is stored, in 32-bit floats."""
+    """The arrays of a scene map as stored, in float32."""
     arrays = {f"weights/{task}": w for task, w in scene.weights.items()}
     arrays |= {"middle": scene.middle, "directions": scene.directions}
     return {name: array.astype(np.float32) for name, array in arrays.items()}
 
 
 def read_scene(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> SceneMap:
-    """Of the arrays stored at `path`; anything else is an error that names the file."""
+    """A scene map from the arrays stored at `path`; invalid arrays raise an error."""
     R = len(np.atleast_1d(arrays.get("directions", 0)))
     layout: Layout = {"middle": ("float32", (PATCHES,)), "directions": ("float32", (R, PATCHES))}
     for task in TASKS:

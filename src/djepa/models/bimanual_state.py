@@ -1,4 +1,4 @@
-"""The state of a training of the bimanual policy, from which the same command goes on."""
+"""The training state of the bimanual policy, from which the same command resumes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ MEASURED = 200  # updates over which the error is a mean
 
 @dataclass
 class State:
-    """All that changes from update to update."""
+    """Everything that changes between updates."""
 
     policy: nn.Module
     optimiser: torch.optim.Optimizer
@@ -26,7 +26,7 @@ class State:
     errors: list[float] = field(default_factory=list)  # of the last updates
 
     def save(self, path: Path, config: Mapping[str, Any]) -> None:
-        """Write it whole."""
+        """Write the state atomically."""
         tensors = {POLICY + name: tensor for name, tensor in self.policy.state_dict().items()}
         for number, moments in self.optimiser.state_dict()["state"].items():
             tensors |= {f"{OPTIMISER}{number}.{name}": of for name, of in moments.items()}
@@ -35,7 +35,7 @@ class State:
         write_state(path, tensors, {"config": dict(config), "step": self.step})
 
     def load(self, path: Path, config: Mapping[str, Any]) -> None:
-        """Take up what an earlier run of the same settings left."""
+        """Restore the state that an earlier run with the same settings saved."""
         tensors, about = read_state(path)
         if about.get("config") != dict(config):
             raise DjepaError(

@@ -39,7 +39,7 @@ class Cache:
 
     @torch.no_grad()
     def extend(self, episodes: int) -> None:
-        """Encode until there are so many: shard by shard, so in the same batches at any time."""
+        """Encode up to `episodes` episodes, shard by shard, so that batches are always the same."""
         self._episodes.take(episodes)
         shard, n = self._episodes.validation, len(self._scenes)
         while self._known < episodes:
@@ -68,7 +68,7 @@ class Cache:
         noise: float = 0.0,
         validation: bool = False,
     ) -> tuple[Tensor, Tensor, Draws]:
-        """Random windows of training or of validation episodes; of several processes each its own.
+        """Random windows of training or validation episodes; each process gets its own rows.
 
         Latents (B, T, D), blocks (B, T - 1, stride A), draws.
         """

@@ -1,4 +1,4 @@
-"""Verify the predictions beside a bank."""
+"""Verify the predictions stored beside a bank."""
 
 from collections.abc import Iterator
 
@@ -7,8 +7,9 @@ from djepa.models.predictions import Stored
 
 
 def check_predictions(bank: Bank) -> Iterator[str]:
-    """Yield a line per geometry whose shards are as they were written, and of this bank; raise an
-    error that names the first that is not.
+    """Yield a line per geometry whose shards match their hashes and this bank.
+
+    Raises an error that names the first that does not.
     """
     folder = bank.path / "evidence"
     for name in sorted(at.name for at in folder.iterdir()) if folder.is_dir() else ():

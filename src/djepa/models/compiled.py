@@ -1,7 +1,7 @@
-"""Compile the blocks of a model that decides, or a loss.
+"""Compile the blocks of a model for inference, or a training loss.
 
-A compiled loss is kept only if the gradients stay what they were: at some batch sizes compiled
-gradients came out wrong by orders of magnitude while the loss agreed, and training stood still.
+A compiled loss is kept only if its gradients match the plain ones: at some batch sizes compiled
+gradients were wrong by orders of magnitude while the loss agreed, and training did not progress.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,7 @@ METHODS: dict[type[nn.Module], str] = {
 }
 VARIANTS = 128  # shapes and formats of one method that may be compiled before it is called plainly
 GAP = 0.1  # of a loss whose gradient hardly feels bfloat16
-ROUNDINGS = 1.5  # two roundings that have nothing in common differ by √2 times the gap of one
+ROUNDINGS = 1.5  # two independent roundings differ by √2 times the error of one
 MOST = 0.9  # no gradient at all is off by 1
 
 Loss = Callable[..., Tensor]
@@ -62,8 +62,8 @@ def compile_checked(
 ) -> Compiled:
     """The loss with these blocks compiled, or as a whole if there are none.
 
-    Where its gradient is farther from the plain one than rounding explains, the loss comes back as
-    it was. Rounding is measured as the gap of plain bfloat16 to plain float32.
+    If its gradient differs from the plain one by more than rounding, the plain loss is returned.
+    Rounding is measured as the gap of plain bfloat16 to plain float32.
     """
     blocks, plain = list(blocks), _gradient(loss, model, inputs)
     for block in blocks:

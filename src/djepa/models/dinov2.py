@@ -1,7 +1,7 @@
 """Read DINOv2 weights (Oquab et al., 2023) as a frozen patch encoder.
 
-The same weights are about as Meta, timm and transformers spell them (the latter's files and modules
-differ); all are accepted. Every tensor must find its place and every place its tensor.
+Meta, timm and transformers name the same tensors differently (transformers' files and modules
+differ too); all are accepted. Every tensor must be used, and every parameter must be set.
 """
 
 import math
@@ -120,7 +120,7 @@ def _read(file: Path) -> dict[str, Tensor]:
 
 
 def _empty(ours: Mapping[str, Tensor], image: int) -> ViT:
-    """A ViT of the sizes that the shapes of our tensors tell, its own numbers never drawn."""
+    """A ViT with the sizes inferred from the tensors' shapes, without initial weights."""
     names = ("embed.weight", "position", "blocks.0.mlp.up.weight", "blocks.0.mlp.down.weight")
     for name, axes in zip(names, (4, 3, 2, 2), strict=True):
         if name not in ours or ours[name].ndim != axes:

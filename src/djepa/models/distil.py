@@ -1,9 +1,8 @@
 """The frozen patch encoder, taught by an average of itself (after DINO and iBOT).
 
-Views of one frame, cropped, turned and recoloured at random, must mean the same to the student as
-other views mean to the teacher (class token), and what is masked in a view must be inferred from
-what is around it (patch tokens). The teacher is the running average of the student and sees no
-masks.
+For views of one frame, cropped, rotated and recoloured at random, the student's class token must
+match the teacher's on other views, and its masked patch tokens the teacher's on the same view. The
+teacher is the running average of the student and sees no masks.
 
 Legend: B frames of a batch, V views, P patches, W width, C prototypes.
 """
@@ -42,7 +41,7 @@ class Head(nn.Module):
 
 
 class Student(nn.Module):
-    """An encoder, what stands for a masked patch, and two heads."""
+    """An encoder, the embedding of masked patches, and two heads."""
 
     def __init__(self, encoder: ViT) -> None:
         super().__init__()

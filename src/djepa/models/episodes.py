@@ -1,7 +1,7 @@
-"""Training data: episodes simulated as training goes, nothing downloaded.
+"""Training data: episodes simulated during training, nothing downloaded.
 
-Workers of an engine play shards of episodes; the trainer takes up each shard as it appears and
-keeps all states on its device, from which frames are drawn inside the training step.
+Workers of an engine simulate shards of episodes. The trainer loads each shard when it appears and
+keeps all states on its device; frames are rendered from them inside the training step.
 
 Legend: E episodes, L controls of an episode, S numbers in a state, A action width.
 """
@@ -39,7 +39,7 @@ SPREADS = (0.05, 0.15, 0.3)  # of the noise on perturbed controls, as in pools
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of episodes and what its contents follow from."""
+    """One file of episodes, and the settings that determine its contents."""
 
     folder: Path
     world: str
@@ -50,18 +50,18 @@ class Shard:
 
     @property
     def path(self) -> Path:
-        """Where it is, or will be."""
+        """The path of the file, written or not."""
         return self.folder / f"episodes-{self.number:05d}.safetensors"
 
     @property
     def record(self) -> dict[str, Any]:
-        """What is written into it: the world and all that was drawn."""
+        """The record stored in the file: the world and all settings."""
         drawn = {"shapes": [*self.shapes], "seed": self.seed, "number": self.number}
         drawn |= {"perturbed": True} if self.perturbed else {}
         return {"format": FORMAT, "version": VERSION, "world": self.world, **drawn}
 
     def read(self) -> Arrays:
-        """Its states and controls, whole and of this record."""
+        """Read states and controls, checked against this record."""
         arrays = open_shard(self.path, self.record)
         L, A = length(self.world), get_task(self.world).actions
         layout = {  # a world could say what S is, but making one takes long
@@ -97,7 +97,7 @@ def length(world: str) -> int:
 
 
 def claim_shards(shards: list[Shard]) -> None:
-    """Make their folders; refuse one that holds anything else. Ask before long work."""
+    """Make the shards' folders; raise, before any long work, if one holds other files."""
     for shard in {shard.folder: shard for shard in shards}.values():
         with naming(shard.folder):
             shard.folder.mkdir(parents=True, exist_ok=True)
@@ -128,8 +128,8 @@ def _refuse_stranger(file: Path, shard: Shard) -> None:
 def simulating(shards: list[Shard], engine: Engine) -> Generator[Shard, None, None]:
     """Simulate the shards that are not there yet; each is yielded once it is written.
 
-    Workers go on with the next ones while the caller does something else. The folder is locked
-    until the last one is written, or the caller ends this.
+    Workers continue with the next ones while the caller does something else. The folder is locked
+    until the last one is written or the generator is closed.
     """
     claim_shards(shards)
     with ExitStack() as locks:
@@ -182,7 +182,7 @@ def perturb(controls: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 class Episodes:
-    """All episodes there are so far, on one device; shards are taken up as they appear."""
+    """All episodes loaded so far, on one device; shards are loaded as they appear."""
 
     def __init__(
         self,
@@ -200,23 +200,23 @@ class Episodes:
 
     @property
     def validation(self) -> int:
-        """The first so many episodes are never trained on."""
+        """Number of first episodes that are held out for validation."""
         return SHARD
 
     @property
     def capacity(self) -> int:
-        """Episodes there will be."""
+        """Number of episodes when all shards are written."""
         return len(self._shards) * SHARD
 
     @property
     def ready(self) -> int:
-        """Number of episodes taken up."""
+        """Number of loaded episodes."""
         return self._taken * SHARD
 
     def take(self, episodes: int) -> None:
-        """Take up shards in order until there are so many; wait for those that are not yet there.
+        """Load shards in order until `episodes` are loaded; wait for missing ones.
 
-        Never more than asked for: what a training has seen follows from its step, not from time.
+        Never more, so that the data of a training step depend on its number and not on time.
         """
         since = time.monotonic()
         while self.ready < episodes:

@@ -1,4 +1,4 @@
-"""The fast way, as long as it gives what float32 gives; else the plain call.
+"""The fast path, as long as it agrees with float32; else the plain call.
 
 Recorded graphs, compilers and number formats are tried once for every shape of inputs, against the
 plain call in float32 on the same inputs. Where they fail or disagree, the plain call is used.
@@ -19,7 +19,7 @@ ROUGH = 0.1  # of formats that are known to be rounder; a wrong answer is farthe
 
 
 class Checked:
-    """Predictions of several geometries: in the fast way where it agrees, else the plain call."""
+    """Predictions of several geometries, by the fast path where it agrees, else the plain call."""
 
     def __init__(
         self, geometries: Mapping[str, Geometry], device: str | torch.device, way: Way = RECORDED

@@ -23,7 +23,7 @@ ENCODING = ("encoder.", "projector.", "feature_", "proprio_mean", "proprio_std",
 
 
 class Inputs(NamedTuple):
-    """What one batch of decisions sees."""
+    """The inputs of one batch of decisions."""
 
     frames: Tensor  # (N, 3, image, image, 3) uint8
     goal: Tensor  # (N, image, image, 3) uint8
@@ -107,7 +107,7 @@ class Nets:
             return z
 
     def predict(self, given: Inputs, z: Tensor) -> Predicted:
-        """From latents: roll out, cost; the best again."""
+        """Roll out from latents and compute costs; with `again`, the best once more in float32."""
         found = self._rolled(self._quick, self.way.precision, given, z)
         if not self.way.again:
             return found

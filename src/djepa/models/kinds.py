@@ -44,7 +44,7 @@ def get_kind(name: str) -> Kind:
 def build(name: str, random: torch.Generator, size: str = "small", **changes: int) -> Model:
     """A geometry with weights drawn from `random`, a generator on the CPU: the same everywhere.
 
-    `changes` of its sizes, as another world may want them.
+    `changes` override sizes, for example for another world.
     """
     kind = get_kind(name)
     check_name("size", size, kind.sizes)

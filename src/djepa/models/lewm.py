@@ -152,8 +152,8 @@ class LeWM(nn.Module):
     def rollout(self, context: Tensor, history: Tensor, candidates: Tensor) -> Tensor:
         """Futures (N, K, B, D), at most `chunk` candidates in memory at a time.
 
-        They are those of `unroll`, with nothing computed twice: what candidates share is computed
-        once per start, what an action does to a layer once, and of a window only its last token.
+        Equal to `unroll`, without repeated work: tokens that candidates share are computed once per
+        start, action modulations once per layer, and of each window only the last token.
         """
         N, K = candidates.shape[:2]
         shared = self._shared(context, history)

@@ -18,7 +18,7 @@ Memory = list[tuple[Tensor, Tensor]]  # keys and values (B, heads, T, head) of e
 class Dropout(nn.Module):
     """Dropout that draws from the generator that `draw_from` gave it.
 
-    It draws for the whole batch, of which a process may have a part.
+    It draws for the whole batch, even if this process holds only part of it.
     """
 
     def __init__(self, share: float) -> None:
@@ -38,7 +38,7 @@ class Dropout(nn.Module):
 
 
 def draw_from(module: nn.Module, random: torch.Generator) -> bool:
-    """Let all dropout of a module draw from this generator; whether there is any."""
+    """Let all dropout of a module draw from this generator; returns whether it has any."""
     layers = [part for part in module.modules() if isinstance(part, Dropout) and part.share]
     for layer in layers:
         layer.random = random
@@ -137,7 +137,7 @@ class Block(nn.Module):
         self.norm1, self.norm2 = nn.LayerNorm(width, eps=eps), nn.LayerNorm(width, eps=eps)
         self.attention = Attention(width, heads, width // heads, bias=True)
         self.mlp = FeedForward(width, hidden)
-        # None, not ones: weights without scales keep their names and their very numbers.
+        # None, not ones, so that weights without scales keep their names and exact outputs.
         self.scale1 = nn.Parameter(torch.full((width,), 1e-5)) if scaled else None
         self.scale2 = nn.Parameter(torch.full((width,), 1e-5)) if scaled else None
 
@@ -187,7 +187,7 @@ class ViT(nn.Module):
 
 
 class Projector(nn.Module):
-    """Linear, BatchNorm, GELU, Linear. In eval mode the batch has no say."""
+    """Linear, BatchNorm, GELU, Linear; in eval mode BatchNorm uses its stored statistics."""
 
     def __init__(self, width: int, hidden: int, out: int) -> None:
         super().__init__()
@@ -299,7 +299,7 @@ class CausalPredictor(nn.Module):
         return [block.modulation(condition) for block in self._layers()]
 
     def remember(self, latents: Tensor, modulations: list[Tensor]) -> Memory:
-        """What later tokens need of the first ones of a window, (B, T, D)."""
+        """Keys and values of the first latents of a window, (B, T, D), for later tokens."""
         x, memory = latents + self.position[:, : latents.shape[1]], []
         for block, modulation in zip(self._layers(), modulations, strict=True):
             x, own = block.follow(x, modulation)

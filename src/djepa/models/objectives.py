@@ -1,4 +1,4 @@
-"""What the predictive models are trained on, one function per published term.
+"""Training losses of the predictive models, one function per published term.
 
 Legend: B windows, T frames of a window, D latent.
 """
@@ -96,7 +96,7 @@ def open_loop(model: Model, latents: Tensor, blocks: Tensor, draws: Draws) -> Te
 
 
 def temporal_distance(model: TDJEPA, latents: Tensor, pairs: Tensor) -> Tensor:
-    """Fit d to the blocks between two frames, and keep other episodes at least a window away."""
+    """Fit d to the number of blocks between two frames; d ≥ T - 1 to frames of other episodes."""
     B, T, _ = latents.shape
     rows = torch.arange(B, device=latents.device)
     first, gap, other = pairs

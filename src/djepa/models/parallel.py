@@ -1,8 +1,8 @@
 """Training in several processes, as torchrun starts them: each takes every W-th window of a batch.
 
-All of them draw the same batch and keep their own rows, so W processes together see what one would.
-What a loss needs of the whole batch (SIGReg, BatchNorm, prototypes) is gathered, and gradients are
-averaged. Without torchrun there is one process, and every function here changes nothing.
+All processes draw the same batch and keep their own rows, so W processes train on the same data as
+one. Statistics of the whole batch (SIGReg, BatchNorm, prototypes) are gathered, and gradients are
+averaged. Without torchrun there is one process, and no function here has an effect.
 
 Legend: W processes, B rows of the whole batch, n = B / W rows of one process.
 """
@@ -48,7 +48,7 @@ def number() -> int:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """What one process does while the others do not: nothing is shared or gathered."""
+    """Context for work of a single process: nothing is shared or gathered inside."""
     before, _ALONE[0] = _ALONE[0], True
     try:
         yield
@@ -98,7 +98,7 @@ def average(parameters: Iterable[nn.Parameter], value: Tensor) -> Tensor:
 
 
 def agree(flag: bool, device: torch.device) -> bool:
-    """What the first process says."""
+    """The first process's value of `flag`, on all processes."""
     if count() == 1:
         return flag
     said = torch.tensor(float(flag), device=device)

@@ -1,4 +1,4 @@
-"""Candidates by a geometry's native cost: found by a search under it, or retained by it.
+"""Candidate pools by a geometry's native cost: from a search, or retained from a drawn pool.
 
 Legend: N starts, S samples, H horizon, A action width, D latent.
 """
@@ -32,7 +32,7 @@ RETAINED = "pusht-confirmation"  # the profile of which a part is retained
 
 
 class _CostProposer(ABC):
-    """A `Proposer` that goes by the native cost of a geometry, start by start, in one thread.
+    """A `Proposer` that uses the native cost of a geometry, start by start, in one thread.
 
     It travels to the workers of an engine as a name and a few numbers; each loads the weights once.
     Its inputs are starts (state, context, history and goal) and, for a retention, the drawn
@@ -68,11 +68,10 @@ class _CostProposer(ABC):
     def propose(
         self, scene: Scene, starts: list[Start], seeds: list[int], drawn: Sequence[Pool] = ()
     ) -> list[Pool]:
-        """One pool per start. Neither the batch nor the number of cores changes a bit.
+        """One pool per start, bit-identical for any batch and number of cores.
 
-        How floats add up depends on the shape of a batch and on the threads that share it, and the
-        order of two candidates may hang on the last bit: so every start is costed alone, by one
-        thread.
+        The rounding of sums depends on batch shape and threads, and can change the order of two
+        candidates. So one thread computes the costs of every start alone.
         """
         same_arithmetic(self.settings["arithmetic"], self.device)
         model = loaded(self.where, self.weights, self.device)
@@ -92,7 +91,7 @@ class _CostProposer(ABC):
 
 
 class CEMProposer(_CostProposer):
-    """Planner pools: what a cross-entropy search leaves."""
+    """Planner pools: the final population of a cross-entropy search."""
 
     name, search = PLANNER, "cem"
 
@@ -127,9 +126,9 @@ class CEMProposer(_CostProposer):
 
 
 class RetainingProposer(_CostProposer):
-    """The paper's PushT pools: of the candidates drawn around a reference those that are retained.
+    """The paper's PushT pools: candidates drawn around a reference, then retained by native cost.
 
-    Only these are executed: retention knows no outcome.
+    Only these are executed; retention reads no outcome.
     """
 
     name, search = RETAINED, "retention"

@@ -2,7 +2,7 @@
 
 float32       as PyTorch computes it with TF32 off
 fp16x3        float32 accuracy on tensor cores, see split.py
-tf32, bf16    faster and rounder: choices change
+tf32, bf16    faster and less exact: choices change
 """
 
 import copy

@@ -131,7 +131,7 @@ def write_evidence(
     made: Callable[[Missing], Iterator[tuple[int, Arrays]]],
     report: Report = lambda done, total: None,
 ) -> Path:
-    """Evidence of whatever gives every candidate a cost: `made` returns the arrays of blocks."""
+    """Write evidence of any source of costs; `made` yields the arrays of the missing blocks."""
     folder = bank.path / "evidence" / evidence_name(of.geometry, of.look)
     made_from = {"bank": bank.hash, "weights": weights}
     writer = Writer(folder, EVIDENCE, msgspec.to_builtins(of), made_from)
@@ -156,7 +156,7 @@ def one_by_one(
 
 
 def evidence_name(geometry: str, look: str = PLAIN) -> str:
-    """What the evidence of a geometry is called that sees a bank in some look."""
+    """The name of a geometry's evidence: `geometry`, or `geometry@look` in another look."""
     return geometry if look == PLAIN else f"{geometry}@{look}"
 
 
@@ -227,7 +227,7 @@ def shard_of(block: int) -> str:
 
 @lru_cache(maxsize=1)
 def _on_device(of: Predicting) -> Geometry:
-    """The geometry where it computes; placed once per worker."""
+    """The geometry on its device; moved once per worker."""
     same_arithmetic(of.arithmetic, of.device)
     own: Geometry = of.geometry
     return placed(own, of.device) if isinstance(own, torch.nn.Module) else own

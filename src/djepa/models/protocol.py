@@ -1,4 +1,4 @@
-"""The seam between a predictive model and everything that compares its futures.
+"""The interface of a predictive model, used by everything that compares its futures.
 
 Legend: N starts, K candidates, B blocks of five controls, A action width, D latent.
 """
@@ -14,7 +14,7 @@ HISTORY = STRIDE * (CONTEXT - 1)  # controls between the first and the last of t
 
 @runtime_checkable
 class Geometry(Protocol):
-    """One model's latent space. `djepa.testing.check_geometry` says whether yours keeps the rules.
+    """One model's latent space; `djepa.testing.check_geometry` tests an implementation.
 
     All tensors are on one device; a row never depends on the other rows of its batch.
     """

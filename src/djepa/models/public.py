@@ -1,7 +1,7 @@
 """Read public LeWM weights: stable-worldmodel's LeWM around a HuggingFace ViT.
 
-Two spellings of the ViT's keys are about, of transformers 4 and of transformers 5; both are
-accepted. Every tensor must find its place and every place its tensor.
+Transformers 4 and transformers 5 name the ViT's tensors differently; both are accepted. Every
+tensor must be used, and every parameter must be set.
 """
 
 import re

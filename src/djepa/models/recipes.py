@@ -21,7 +21,7 @@ LATE = CONTEXT + 5  # frames of a late window: as far ahead as a plan of the pus
 
 @dataclass(frozen=True)
 class Objective:
-    """What differs between geometries."""
+    """The training settings that differ between geometries."""
 
     loss: Loss
     frames: int  # of a window
@@ -144,7 +144,7 @@ def stages(config: TrainConfig, steps: int) -> list[Stage]:
 
 
 def begin_with(model: Model, where: str, device: torch.device) -> None:
-    """Start from other weights: all tensors of the same name and shape; some there must be."""
+    """Start from other weights: copy all tensors of equal name and shape; none is an error."""
     from djepa.models.weights import load_geometry
 
     own, other = model.state_dict(), load_geometry(where, device).state_dict()
@@ -155,7 +155,7 @@ def begin_with(model: Model, where: str, device: torch.device) -> None:
 
 
 def take_encoder(model: Model, where: str, device: torch.device) -> None:
-    """Put a trained encoder in: from weights of a geometry of the same family, or DINOv2's own.
+    """Load a trained encoder: of a geometry of the same family, or DINOv2's own.
 
     `where` is a folder of weights, the name of shipped ones, a file of DINOv2 weights, or "dinov2"
     for the file in the cache of the libraries that fetch it.

@@ -1,7 +1,7 @@
-"""The folder of a training: whose it is, and the state from which one that was cut off goes on.
+"""The folder of a training run: its ownership, and the state from which it resumes.
 
-A folder is claimed before anything is simulated: what is somebody's is named, not overwritten. Two
-trainings never share one. A state is one sealed file: tensors, what they are of, the hash of both.
+A folder is claimed before anything is simulated; foreign files raise an error and are not
+overwritten. Two runs never share a folder. A state is one file: tensors, metadata, and their hash.
 """
 
 import json
@@ -30,7 +30,7 @@ PASSING = (STATE, BEST, LOG, "best", "development", "test")  # what one writes b
 
 @contextmanager
 def owned(out: Path, first: bool = True) -> Iterator[None]:
-    """The folder of a training as long as it runs. Of several processes the first one holds it."""
+    """Hold the folder of a training while it runs; of several processes the first holds it."""
     if not first:
         yield
         return
@@ -40,14 +40,14 @@ def owned(out: Path, first: bool = True) -> Iterator[None]:
 
 
 def claim(out: Path) -> None:
-    """Mark a folder as that of a training; refuse one that holds what is not of a training."""
+    """Mark a folder as a training's; raise if it holds other files."""
     writer_of(out).begin_again()
 
 
 def writer_of(out: Path) -> Writer:
-    """Who may write into the folder, or an error that names what is somebody's there.
+    """The writer of the folder; raises an error that names a foreign file.
 
-    Before folders were marked, a state said whose they were.
+    Folders of earlier versions have no mark and are recognised by their state.
     """
     writer = Writer(out, GEOMETRY, alone=False)
     marked = begins(out) == GEOMETRY.format
@@ -65,13 +65,13 @@ def _has_state(out: Path) -> bool:
 
 
 def write_state(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
-    """Tensors and what they are of, sealed."""
+    """Write tensors and their metadata with a hash of both."""
     arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
     write_atomically(path, seal_shard(path, arrays, about))
 
 
 def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What was written. States of earlier versions carry no hash; they are read as they are."""
+    """Read tensors and metadata. States of earlier versions have no hash and are not checked."""
     try:
         with safe_open(path, "pt") as file:
             said = file.metadata() or {}

@@ -26,7 +26,7 @@ NEAREST = 4  # candidates
 
 
 class Chosen(NamedTuple):
-    """What is judged of a model in training."""
+    """The development scores of a model in training."""
 
     selection: float  # share of the starts on which the native choice succeeds
     spearman: float  # of predicted and realised cost of the nearest four, mean of starts; or NaN
@@ -48,7 +48,7 @@ def collect_each(
 def select(model: Model, banks: Sequence[Bank], look: str, device: torch.device) -> Chosen:
     """How the native choice does on these starts.
 
-    A tie is no choice: a predictor that ignores actions would take the smallest ID, and the
+    A tie counts as failure: a predictor that ignores actions would choose the smallest ID, and the
     smallest IDs are the lightest perturbations of the reference.
     """
     model = copy.deepcopy(model).eval()  # a copy is not compiled, so shapes may vary freely

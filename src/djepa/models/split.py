@@ -23,7 +23,7 @@ LARGEST_WEIGHT = 128.0  # after scaling
 
 @torch.library.custom_op("djepa::product", mutates_args=())
 def product(rows: Tensor, weight: Tensor) -> Tensor:
-    """(R, I) · (O, I)ᵀ -> (R, O) float32, summed in float32. A compiler does not look inside."""
+    """(R, I) · (O, I)ᵀ -> (R, O) float32, summed in float32; opaque to the compiler."""
     if rows.is_cuda:
         return torch.mm(rows, weight.t(), out_dtype=torch.float32)
     return torch.mm(rows.float(), weight.t().float())

@@ -57,7 +57,7 @@ class Step(Generic[Model]):
         return self._recorded is not None
 
     def record(self, inputs: Sequence[Tensor]) -> None:
-        """Record the step on inputs of these shapes; nothing of the training changes by that."""
+        """Record the step on inputs of these shapes, without changing the training state."""
         self._recorded = None
         if self._gpu and count() == 1:  # what is gathered on the way is not recorded
             self._rate.zero_()
@@ -77,7 +77,7 @@ class Step(Generic[Model]):
 
     @torch.no_grad()
     def snapshot(self) -> None:
-        """Take the weights of now into the mean of snapshots."""
+        """Add the current weights to the mean of snapshots."""
         self._taken += 1
         if self._mean is None:
             self._mean = self._frozen_copy()
@@ -93,7 +93,7 @@ class Step(Generic[Model]):
         return {name: value.detach().to("cpu", copy=True) for name, value in self._live()}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
-        """Take up a state; in place, so that a recorded step goes on with it."""
+        """Restore a state in place, so that a recorded step continues with it."""
         if not self._optimiser.state:
             self._begin()
         if "taken" in tensors and int(tensors["taken"]) and self._mean is None:

@@ -22,8 +22,8 @@ class PlanningCost:
     """total = w · terminal + (1 - w) · mean over steps of (1 - blend) · d + blend · L2.
 
     The published choice is `blend` 1 (latent L2) on push and `blend` 0, w = 0.3 on Reacher, where
-    the mean runs over 3 context frames too. Their distances are those of every candidate alike and
-    change no order: they are counted and not added.
+    the mean includes 3 context frames. Their distances are equal for all candidates and change no
+    order, so they enter the number of terms but not the sum.
     """
 
     may_lack = ("context",)  # newer than the first weights

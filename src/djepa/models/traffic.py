@@ -3,11 +3,10 @@
     z = Encoder(raster)             latent of the scene
     u_k = max over 8 poses of Query(features under the car there, pose, ego state)   (K, 256)
     ẑ_k = z + Predictor(z, u_k)     latent of the scene 4 s on, seen from trajectory k
-    q_k = u_k + W ẑ_k + b           the query that is exposed: it holds what is predicted as well
+    q_k = u_k + W ẑ_k + b           the exposed query, which includes the predicted latent
     logits_k = Scorer(q_k);  score_k = sigmoid(last of six logits)           higher is better
 
-The maximum is taken of each of the 256 numbers apart; Query also reads which pose it is. The scorer
-sees the query alone.
+The maximum is per coordinate; Query also reads the index of the pose. The scorer reads only q_k.
 
 Legend: B scenes, K candidates, C channels, D = 256.
 """
@@ -121,7 +120,7 @@ class TrafficModel(nn.Module):
         queries = self.query(tokens).amax(2)
         both = torch.cat([latent[:, None].expand(B, K, LATENT), queries], -1)
         predicted = latent[:, None] + self.predict(both)
-        # One vector of 256 numbers is exposed, so it has to hold what is predicted as well.
+        # Only this vector of 256 numbers is exposed, so it includes the predicted latent.
         queries = queries + self.shift(predicted)
         logits = self.scorer(queries)
         return Native(queries, logits, logits[..., -1].sigmoid(), latent, predicted)
@@ -145,7 +144,7 @@ def save_native(
 
 
 def load_native(stored: Folder) -> tuple[TrafficModel, Vocabulary]:
-    """Strict: what is missing, altered, foreign or misshapen is an error that names the file."""
+    """Load model and motions; a missing, altered or foreign file raises an error that names it."""
     tensors, arrays = stored.tensors(TENSORS), stored_arrays(stored, VOCABULARY)
     vocabulary, model = read_vocabulary(stored.path / VOCABULARY, arrays), TrafficModel()
     fill(model, tensors, stored.path / TENSORS)

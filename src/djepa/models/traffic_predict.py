@@ -1,4 +1,4 @@
-"""What the native driving model says of every candidate of a bank, stored beside it.
+"""Predictions of the native driving model for every candidate of a bank, stored beside it.
 
 Its evidence is called `native`: cost is 1 - score, futures are the queries (one step of 256
 numbers), parts are the six logits. Legend: N scenes, K candidates.
@@ -39,7 +39,7 @@ class Scorer:
 
 
 def load_scorer(where: str | Path = "traffic") -> Scorer:
-    """From a folder, or by name from where weights lie."""
+    """Load from a folder or by name."""
     stored = open_native(where, DRIVING)
     return Scorer(*load_native(stored), stored.record(CARD), native_hash(stored))
 

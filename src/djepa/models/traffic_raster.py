@@ -1,4 +1,4 @@
-"""What the native driving model sees: the scene from above, in the frame of the ego car.
+"""The input of the native driving model: the scene from above, in the frame of the ego car.
 
 One pixel is one metre, drawn four times as fine and averaged; the car is at (16, 32) and looks
 along x.
@@ -17,7 +17,7 @@ from djepa.worlds.traffic.plane import Array, corners, to_frame, wrap
 from djepa.worlds.traffic.scene import BEHIND, Kind, Scene
 
 SIDE, BACK, HALF = 64, 16.0, 32.0  # px; m behind the car, m to each side
-FINE = 4  # strokes of the pen a pixel, so that an edge tells where in the pixel it lies
+FINE = 4  # subpixels per pixel and axis, for antialiased edges
 CHANNELS = (
     "drivable",
     "route",

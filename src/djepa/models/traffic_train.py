@@ -68,7 +68,7 @@ class TrafficTraining:
 
 @dataclass(frozen=True)
 class Example:
-    """One scene, its candidates and what became of them."""
+    """One scene with its candidates and their outcomes."""
 
     name: str
     log: str
@@ -98,7 +98,7 @@ def example(
 
 
 def inputs_of(examples: Iterable[Example]) -> Inputs:
-    """What the model reads; outcomes stay behind."""
+    """The model's inputs of these examples, without outcomes."""
     found = list(examples)
     parts = ([one.frame for one in found], [one.ego for one in found], [one.poses for one in found])
     frames, ego, poses = (torch.from_numpy(np.stack(part)) for part in parts)
@@ -106,7 +106,7 @@ def inputs_of(examples: Iterable[Example]) -> Inputs:
 
 
 class Lesson(NamedTuple):
-    """Scenes with what became of their candidates, on the device that trains."""
+    """Scenes with the outcomes of their candidates, on the training device."""
 
     inputs: Inputs
     pdms: Tensor  # (N, K)

@@ -1,17 +1,17 @@
 """Train a geometry: first the encoder, then the predictor alone on cached latents.
 
-The encoder is good after minutes; what limits the choice among candidates is the predictor's
+The encoder converges within minutes; the choice among candidates is limited by the predictor's
 rollout error. So the encoder is frozen early, every frame is encoded once, and the predictor trains
-in large batches, averaged over time (EMA) and kept where it selects best on development starts.
+in large batches. Its weights are averaged (EMA), and development starts choose the checkpoint.
 
 First phase: LeWM and TD-JEPA train encoder and predictor together; the patch geometries distil
 their encoder from itself; with `encoder` given there is none.
 
-What step i does follows from the configuration and i alone: its windows, its learning rate, and how
-many episodes it may draw from, for which it waits if need be. So a run that was cut off ends in the
-weights of one that was not, bit for bit on a CPU. On a GPU sums run in an order that changes from
-run to run, and with it the last bits. Several processes that torchrun starts share every batch, and
-take the steps that one would take, within rounding: see parallel.py.
+Step i is determined by the configuration and i alone: its windows, its learning rate, and how many
+episodes it may draw from, for which it waits if necessary. So a resumed run ends in the same
+weights as an uninterrupted one, bit for bit on a CPU. On a GPU the order of sums, and so the last
+bits, vary from run to run. Several processes started by torchrun share every batch and take the
+same steps as one process, within rounding: see parallel.py.
 
 Legend: B windows, T frames of a window, D latent.
 """
@@ -75,7 +75,7 @@ class OutOfTimeError(Exception):
 
 
 class Trainer:
-    """One run in one folder; a run that was cut off goes on from its last saved state."""
+    """One run in one folder; an interrupted run resumes from its last saved state."""
 
     def __init__(self, config: TrainConfig, out: Path, data: Path | None = None) -> None:
         self.config, self.out, self.objective = config, out, OBJECTIVES[config.geometry]
@@ -164,14 +164,14 @@ class Trainer:
         return model
 
     def _claim(self, shards: list[Shard]) -> None:
-        """Mark the folder, begin the log anew or go on with it, ask for that of the episodes."""
+        """Claim the folder and that of the episodes; start or continue the log."""
         claim(self.out)
         if self.saved is None:
             (self.out / LOG).unlink(missing_ok=True)
         claim_shards(shards)
 
     def _take_weights(self) -> None:
-        """Begin with other weights, and try an encoder: what is wrong with them is said at once."""
+        """Load given weights, and try the encoder, so that errors appear before any long work."""
         c, cpu = self.config, torch.device("cpu")
         for other in c.begin:
             begin_with(self.model, other, cpu)
@@ -349,7 +349,7 @@ class Trainer:
             return self._worth(chosen, self._validate(model, cache)), model
 
     def _worth(self, chosen: Chosen, loss: float) -> float:
-        """By which checkpoints are chosen: selection, or the validation loss of recorded data."""
+        """Criterion of checkpoints: selection, or the validation loss for recorded data."""
         return chosen.selection if self.development else -loss
 
     def _better(
@@ -370,7 +370,7 @@ class Trainer:
 
     @torch.no_grad()
     def _validate(self, model: Trainable, cache: Cache) -> float:
-        """The loss on windows of episodes that nobody trains on, always the same ones."""
+        """The loss on windows of validation episodes, the same windows every time."""
         self.random.manual_seed(seed_for("validation"))
         windows = cache.windows(self.then, self.objective.frames, self.random, validation=True)
         return self.objective.loss(model, *windows, False).item()
@@ -392,5 +392,5 @@ class Trainer:
 
 
 def _known(chosen: Chosen) -> dict[str, float]:
-    """Those that are numbers."""
+    """The scores that are not NaN."""
     return {name: value for name, value in chosen._asdict().items() if not math.isnan(value)}

@@ -1,4 +1,4 @@
-"""V-JEPA 2-AC itself, for who has its weights: they are not shipped, and nothing is fetched.
+"""V-JEPA 2-AC from its own code and weights, which are neither shipped nor downloaded.
 
     model = load_vjepa2("clones/vjepa2", "vjepa2-ac-vitg.pt")
     cost = native_costs(model, Scene("arm", "push"), starts)      # djepa.models.planner_pool

@@ -1,13 +1,13 @@
-"""Weights on disk: a folder with the tensors, what they are, how they were made, and their hashes.
+"""Weights on disk: a folder with the tensors, configuration, card, and hashes.
 
 FOLDER/
   model.safetensors  fp16 (statistics in float32)
   config.json        geometry, sizes, planning cost
   card.json          recipe, seed, minutes, parameters, metrics, the command that made it
-  manifest.json      SHA-256 of the three
+  manifest.json      SHA-256 of the other three
 
-Native models of driving and of two arms are no geometries. Their sizes never change: instead of
-config.json they have plain arrays (.npz) of what their candidates are made of.
+Native models of driving and of two arms are not geometries. Their sizes are fixed: instead of
+config.json they have plain arrays (.npz) from which their candidates are made.
 """
 
 import copy
@@ -108,10 +108,10 @@ NATIVE = {  # format -> kind and files, in the order in which their hashes make 
 
 
 def save_geometry(model: Model, folder: Path, card: dict[str, Any], replace: bool = False) -> None:
-    """Write the folder; the manifest comes last, so a folder without one was never finished.
+    """Write the folder, the manifest last, so that a folder without one is unfinished.
 
-    The log and the episodes of a training may lie beside. Of finished weights the card alone may
-    be replaced, unless `replace` says so.
+    The folder may also hold the log and the episodes of a training. Of finished weights only the
+    card may be replaced, unless `replace` is set.
     """
     tensors = {name: _narrow(name, tensor) for name, tensor in model.state_dict().items()}
     config: dict[str, Any] = {"geometry": model.name, "config": asdict(model.config)}
@@ -132,7 +132,7 @@ def save_geometry(model: Model, folder: Path, card: dict[str, Any], replace: boo
 def load_geometry(
     where: str | Path, device: str | torch.device = "cpu", world: str | None = None
 ) -> Model:
-    """A geometry in eval mode, from a folder or by name. Strict.
+    """A geometry in eval mode, from a folder or by name; anything altered is an error.
 
     `world`: refuse weights that were trained in another one.
     """
@@ -147,7 +147,7 @@ def load_geometry(
 def build_geometry(
     path: Path, record: GeometryRecord, tensors: Mapping[str, Tensor], device: str | torch.device
 ) -> Model:
-    """A geometry in eval mode, of what was stored at `path`."""
+    """A geometry in eval mode, from the parts stored at `path`."""
     model: Model = _sized(path, record, tensors)
     if isinstance(model, TDJEPA) is not (record.planning is not None):
         raise DjepaError(f"{path}: TD-JEPA has a planning cost, and no other geometry has one.")
@@ -158,7 +158,7 @@ def build_geometry(
 
 
 def _sized(path: Path, record: GeometryRecord, tensors: Mapping[str, Tensor]) -> Any:
-    """A model of the stored sizes. Others than ours are compared before they take memory."""
+    """A model of the stored sizes; unusual sizes are checked against the tensors first."""
     try:
         kind = get_kind(record.geometry)
         sizes: Any = typed(path, record.config, kind.config)
@@ -205,7 +205,7 @@ def placed(model: Any, device: str | torch.device) -> Any:
 
 
 def read_geometry(where: str | Path) -> tuple[GeometryRecord, dict[str, Tensor], str]:
-    """What a geometry is built of, as it is stored, and the world it was trained in."""
+    """The stored record and tensors of a geometry, and the world it was trained in."""
     stored = Folder(find_weights(where), GEOMETRY)
     tensors = load_tensors(stored.path / TENSORS, stored.read(TENSORS))
     return stored.record("config.json"), tensors, _world(stored, "")
@@ -218,7 +218,7 @@ def _world(stored: Folder, unknown: str) -> str:
 
 
 def weights_hash(where: str | Path) -> str:
-    """What results are bound to: a hash of tensors, configuration and card.
+    """Hash of tensors, configuration and card; stored results refer to it.
 
     The version of the manifest does not enter it, so it is the same wherever the folder lies.
     """
@@ -227,19 +227,19 @@ def weights_hash(where: str | Path) -> str:
 
 
 def copy_weights(where: str | Path, folder: Path) -> str:
-    """A checked copy; its hash, which is the original's."""
+    """Copy weights to `folder` and verify the copy; returns their hash."""
     stored = Folder(find_weights(where), GEOMETRY)
     save_folder(folder, GEOMETRY, {name: stored.read(name) for name in stored.manifest.files})
     return weights_hash(folder)
 
 
 def read_card(where: str | Path) -> dict[str, Any]:
-    """How the weights were made and what they reach."""
+    """The card: how the weights were made, and their metrics."""
     return dict(Folder(find_weights(where), GEOMETRY).record(CARD))
 
 
 def geometry_name(where: str | Path) -> str:
-    """Which geometry weights are of."""
+    """The geometry that weights belong to."""
     record: GeometryRecord = Folder(find_weights(where), GEOMETRY).record("config.json")
     return record.geometry
 
@@ -275,7 +275,7 @@ def open_native(where: str | Path, kind: Kind) -> Folder:
 
 
 def native_hash(stored: Folder) -> str:
-    """What results are bound to: a hash of the hashes of the files of a native model."""
+    """Hash over the hashes of a native model's files; stored results refer to it."""
     _, names = NATIVE[stored.kind.format]
     return sha256("".join(stored.manifest.files[name] for name in names).encode())
 
@@ -283,9 +283,9 @@ def native_hash(stored: Folder) -> str:
 def write_native(
     folder: Path, kind: Kind, model: nn.Module, card: dict[str, Any], arrays: Mapping[str, Arrays]
 ) -> None:
-    """Write the folder of a native model, the manifest last; one that is finished stays.
+    """Write the folder of a native model, the manifest last; a finished one is not overwritten.
 
-    Weights become 16-bit floats. What a training keeps may lie beside.
+    Weights are stored as float16. The folder may also hold files of the training.
     """
     tensors = {n: t.detach().half().cpu().contiguous() for n, t in model.state_dict().items()}
     files = {TENSORS: bytes(save(tensors)), CARD: encode_json(folder / CARD, card)}
@@ -294,7 +294,7 @@ def write_native(
 
 
 def claim_native(folder: Path, kind: Kind) -> None:
-    """Make the folder for a native model; refuse before long work what could not be saved after."""
+    """Make the folder for a native model; raises early if the model could not be saved there."""
     Writer(folder, kind, alone=False).claim(NATIVE[kind.format][1])
     if (folder / MANIFEST).exists():
         raise DjepaError(f"{folder} holds a finished {kind.name} already. Choose another folder.")
@@ -338,14 +338,14 @@ def listed() -> list[str]:
 
 
 def _named() -> dict[str, str]:
-    """What goes by name -> its format; of a name that is there twice, what is found first."""
+    """Name -> format of all named weights; of equal names the first found."""
     every = [file.parent for place in places()[::-1] for file in place.glob(f"*/{MANIFEST}")]
     found = {folder.name: folder for folder in every}
     return {name: _format(folder) for name, folder in found.items()}
 
 
 def _format(folder: Path) -> str:
-    """What a folder says it is; nothing where that cannot be read, and whoever opens it says so."""
+    """The format that a folder's manifest states, or "" if unreadable; opening it then raises."""
     path = folder / MANIFEST
     try:
         return str(decode(path, read_bytes(path), dict[str, Any]).get("format"))
@@ -354,9 +354,9 @@ def _format(folder: Path) -> str:
 
 
 def _by_name(where: str | Path, kind: Kind) -> Path | None:
-    """The first finished folder of that name and kind, else one of any weights, else any.
+    """The first finished folder of that name and kind, else of any kind, else any folder.
 
-    One that is damaged is of every kind: it is refused, and no other is taken in its place.
+    A damaged folder matches every kind, so that it raises instead of being replaced by another.
     """
     folders = (locate(where), *(place / str(where) for place in places()))
     found = {folder: _format(folder) for folder in folders if (folder / MANIFEST).exists()}
@@ -415,7 +415,7 @@ def _widen(tensor: Tensor) -> Tensor:
 
 
 def card(recipe: dict[str, Any], model: Model, command: str, metrics: Any) -> dict[str, Any]:
-    """What goes with the weights."""
+    """The card that is stored with the weights."""
     return {
         "recipe": recipe,
         "parameters": sum(p.numel() for p in model.parameters()),
