@@ -4,7 +4,7 @@
     proposal  i_P = argmin s^P,   s^P the operator's scores on the adapted predictor's futures
     choose i_P iff  g_{i_R} - s^P_{i_P} > τ_P,   else i_R                                   (App. B)
 
-g_{i_R} lies below every base score, so i_R = argmin g even where the gate kept the base choice.
+g_{i_R} lies below every base score, so i_R = argmin g whatever its own base and aligned scores.
 The proposal uses the operator's score, because the adapted predictor's cost has another scale.
 
 Legend: N starts, K candidates.

@@ -202,7 +202,7 @@ def _winners(base: Tensor, refined: Tensor, ids: Tensor) -> Tensor:
 
 
 def _thresholds(gain: Tensor, policy: Policy) -> Tensor:
-    """(T,) one threshold between every two neighbouring advantages, and one beyond either end."""
+    """(T,) one threshold for every way to split the starts by advantage, "never" among them."""
     values = gain.unique()  # ascending
     low, high = values[:1], values[-1:]
     if policy == "conservative":
