@@ -1,1 +1,1 @@
-"""Studies: what is run to answer the questions the paper asks, and what the paper answers."""
+"""Studies: the experiments that answer the paper's questions, beside the paper's figures."""

@@ -1,12 +1,11 @@
-"""TD-JEPA adapted in seven ways: each one more column of costs beside a bank, the lowest chooses.
+"""TD-JEPA adapted in seven ways. Each stores a column of costs beside a bank; the lowest chooses.
 
     plasticity, fine-tuned      the end of the predictor, by decisions or by dynamics alone
     PEGrad                      the same parameters, both objectives, no conflict
     Var-JEPA, conflict-safe     a variational residual on frozen futures
     expected value, CVaR        16 futures from the prior of Var-JEPA
 
-How they are made: align/controls. A study names `adapting` as what it prepares, with the methods
-that it wants.
+The methods are in align/controls. A study uses them through `prepare=adapting(...)` of its design.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +53,7 @@ Fit = Callable[[LeWM, Supervised, Supervised], Patch]
 
 @dataclass(frozen=True)
 class Budget:
-    """How the patches are fitted."""
+    """Budget of updates of the patches."""
 
     end: PlasticConfig = field(default_factory=lambda: PlasticConfig(rates=(2e-6, 2e-5)))
     caps: tuple[float, ...] = (0.1, 1.0)  # κ of PEGrad
@@ -62,7 +61,7 @@ class Budget:
 
     @classmethod
     def of(cls, sizes: Sizes) -> "Budget":
-        """Where the preset limits updates: one rate, the one chosen in docs/controls.md."""
+        """The budget of a preset; if it limits updates, one learning rate, see docs/controls.md."""
         if sizes.adapted:
             return cls(PlasticConfig(updates=sizes.adapted, rates=(2e-5,)), (1.0,))
         if sizes.updates is None:
@@ -72,7 +71,7 @@ class Budget:
         return cls(end, (1.0,), VarConfig(code))
 
     def fits(self) -> dict[str, Fit]:
-        """Method -> how its patch is made of fitting and calibration starts."""
+        """Method -> the function that fits its patch on fitting and calibration starts."""
         c = self
         return {
             "plasticity": lambda m, a, b: fit_patch(m, a[:2], b[:2], c.end),
@@ -86,10 +85,10 @@ class Budget:
 def adapting(
     weights: str = "tdjepa", fitted: tuple[str, ...] = (), methods: tuple[str, ...] = tuple(ADAPTED)
 ) -> Callable[[Study, str, Say], None]:
-    """What a study prepares: patches of these weights, and what they cost on confirmation starts.
+    """A `prepare` of a design: fits patches and stores their costs on confirmation starts.
 
-    Costs of the methods `fitted` are stored for the fitting starts too, where composition is
-    calibrated on them.
+    Costs of the methods in `fitted` are also stored for fitting starts, on which composition is
+    calibrated.
     """
 
     def prepare(study: Study, group: str, say: Say) -> None:
@@ -104,14 +103,14 @@ def adapting(
 
 
 def with_adapted(bank: Bank, geometries: Sequence[str], dense: Sequence[str]) -> Evidence:
-    """Of these geometries and of adapted predictors, whatever of them was predicted."""
+    """Evidence of these geometries and of adapted predictors, as far as predictions are stored."""
     known = (*geometries, *ADAPTED.values())
     found = [n for n in known if (bank.path / "evidence" / n / MANIFEST).exists()]
     return Evidence.from_bank(bank, found, [n for n in dense if n in found])
 
 
 def _fit(study: Study, group: str, model: LeWM, methods: Sequence[str], say: Say) -> None:
-    """Fit what is missing, each written as it is finished, on the first starts of one bank."""
+    """Fit missing patches on the first starts of one bank; each is written when finished."""
     place, sizes = study.place, study.sizes
     bank = study.bank(study.cases("fit", group)[0])
     n, m = sizes.plastic if sum(sizes.plastic) else (sizes.fit, sizes.calibration)
@@ -138,7 +137,7 @@ def _fit(study: Study, group: str, model: LeWM, methods: Sequence[str], say: Say
 def _store(
     study: Study, group: str, bank: Bank, model: LeWM, methods: Sequence[str], say: Say
 ) -> None:
-    """What each method predicts and costs, beside a bank."""
+    """Store predictions and costs of each method beside a bank."""
     place = study.place
 
     @cache
@@ -168,7 +167,7 @@ def _store(
 
 
 def _arrays(goal: Tensor, cost: Tensor, after: Tensor | None) -> Arrays:
-    """As evidence stores them."""
+    """Arrays in the format of stored evidence."""
     half: Mapping[str, Tensor] = {"goal": goal} | ({} if after is None else {"futures": after})
     small = {name: x.cpu().numpy().astype(np.float16) for name, x in half.items()}
     return {"cost": cost.cpu().numpy().astype(np.float32), **small}

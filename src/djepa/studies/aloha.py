@@ -1,7 +1,7 @@
-"""The method of the bimanual study on gym-aloha's two tasks, with nothing of ours in the physics.
+"""The method of the bimanual study on gym-aloha's two tasks, with third-party physics.
 
-Arms, objects, contacts and rewards are the environment's. Ours are the candidates, the evidence and
-where two cameras are; what is fitted, and the controls, are those of `djepa.studies.bimanual`.
+Arms, objects, contacts and rewards are the environment's. Candidates, evidence and the positions of
+two cameras are ours; fits and baselines are those of `djepa.studies.bimanual`.
 """
 
 from dataclasses import replace
@@ -76,7 +76,7 @@ ALOHA = replace(
     declared=(Comparison.of(PRESERVED, *NATIVES), *BIMANUAL.declared[1:]),
     measures=(LENGTHS, VIEWS),
     pools=dict.fromkeys(TASKS, "one native chunk and 16 variants"),
-    task="aloha",  # the paper has no figures of it
+    task="aloha",  # the paper has no figures for it
     paper={},
     paper_names={},
     source=replace(BIMANUAL.source, collect=_collect),

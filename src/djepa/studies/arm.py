@@ -6,8 +6,8 @@
     D-JEPA       mixture of both costs, density if folds gain by it, careful gate
 
 The pool of a start is the final population of a cross-entropy search: only the model's own energy
-compares iterations, ranks are taken inside the final population, and the chosen sequence is sent as
-it is. No reference is in any pool.
+compares iterations, ranks are taken within the final population, and the chosen sequence is sent
+unchanged. No pool contains a reference.
 """
 
 from collections.abc import Iterator
@@ -62,12 +62,12 @@ def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
 
 
 def _evidence(bank: Bank, look: str) -> Evidence:
-    """The energy, the error of the pose, and where the model predicts that things end."""
+    """The energy, the error of the predicted pose, and the predicted final latents."""
     return evidence_from(bank, {"energy": ("ac", ""), "pose": ("ac", "proprio")}, {"energy": "ac"})
 
 
 def _trials(results: Results) -> Iterator[Table]:
-    """Gains and losses beside native selection, of each task and of both."""
+    """Gains and losses against native selection, for each task and both together."""
     rows = {case: of for case, of in results.rows.items() if of}
     seen = {case: {case: of} for case, of in rows.items()}
     if len(seen) > 1:

@@ -84,7 +84,7 @@ def _collect(study: Study, case: Case, say: Say) -> str:
 
 
 def recipe_of(columns: tuple[str, ...], dense: tuple[str, ...]) -> Recipe:
-    """What is fitted on these costs, of which some come with predicted ends and goals."""
+    """The recipe over these costs; those in `dense` also have predicted ends and goals."""
     return Recipe(
         mixtures={FUSION: (columns, None), CONTROL: (columns, dense if dense[1:] else dense[0])},
         alignments={
@@ -96,7 +96,7 @@ def recipe_of(columns: tuple[str, ...], dense: tuple[str, ...]) -> Recipe:
 
 
 def simple_evidence(bank: BimanualBank, look: str) -> Evidence:
-    """Five costs; where candidates grasp and place as latents, where the scene says as goals."""
+    """Five costs; targets of candidates as latents, targets predicted from the scene as goals."""
     known = bank.known
     found = Evidence.from_arrays(
         start_ids=known.names,
@@ -109,7 +109,7 @@ def simple_evidence(bank: BimanualBank, look: str) -> Evidence:
 
 
 def _evidence(bank: BimanualBank, look: str) -> Evidence:
-    """The same, with the patch JEPA's cost, predicted ends and goals."""
+    """`simple_evidence` with the patch JEPA's cost, predicted ends and goals."""
     known, jepa, simple = bank.known, _jepa(), simple_evidence(bank, look)
     said = predicted(bank, jepa)
     found = Evidence.from_arrays(
@@ -128,7 +128,7 @@ def _jepa() -> Trained:
 
 
 def _predict(study: Study, group: str, say: Say) -> None:
-    """The patch JEPA's predictions of every bank of a group, unless they are there."""
+    """Store the patch JEPA's predictions for every bank of a group, unless already stored."""
     for role in SPLITS:
         for case in study.cases(role, group):
             say(f"  {JEPA}: {role}, {case.name}")

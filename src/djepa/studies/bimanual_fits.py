@@ -1,7 +1,7 @@
 """What the bimanual study fits beside the shared suite: fixed corrections, gates, preservation.
 
-These are fitted for each task apart, on fitting starts (which variant) and calibration starts
-(thresholds). The limit on harm is certified for all tasks together, on starts of its own.
+These are fitted for each task separately, on fitting starts (the variant) and calibration starts
+(thresholds). The limit on harm is certified for all tasks together, on separate starts.
 
 Legend: N starts, K candidates.
 """
@@ -29,8 +29,8 @@ from djepa.studies.study import Study
 
 PRESERVED, FILE, GATES = "D-JEPA", "gates.json", "gates"
 CERTIFIED = "D-JEPA, few harmed"
-HARM, CONFIDENCE = 0.05, 0.95  # of starts that the native chunk solves, and how sure
-# Method -> what it looks at of the native chunk, and the sign of the inequality.
+HARM, CONFIDENCE = 0.05, 0.95  # share of native successes that may be lost; confidence
+# Method -> the number of the native chunk that it thresholds, and the sign of the inequality.
 SCALARS = {
     "scalar gate": ("doubt", 1),
     "timing gate": ("relation", -1),
@@ -40,7 +40,7 @@ Solved = tuple[Tensor, Tensor]  # of keeping the native chunk and of replacing i
 
 
 class TaskGates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was fitted for one task."""
+    """Fixed correction and thresholds of one task."""
 
     fixed: Fixed
     scalars: dict[str, Threshold]
@@ -52,7 +52,7 @@ class TaskGates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class GatesRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What gates.json says."""
+    """Content of gates.json."""
 
     tasks: dict[str, TaskGates]
     limit: Guarantee
@@ -62,7 +62,7 @@ class GatesRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise DjepaError("there are gates of no task")
 
     def of(self, task: str, folder: Path) -> TaskGates:
-        """What was fitted for a task."""
+        """Fixed correction and thresholds of a task; an error if there are none."""
         if task not in self.tasks:
             known = ", ".join(self.tasks)
             raise DjepaError(
@@ -81,7 +81,7 @@ GATES_KIND = Kind(
 
 
 def fit_gates(study: Study, group: str, say: Say) -> None:
-    """All tasks at once, unless they are there."""
+    """Fit and store the gates of all tasks, unless already stored."""
     if study.place.made(group, GATES):
         return
     say("  fixed corrections and gates")
@@ -142,7 +142,7 @@ def _certify(study: Study, group: str) -> Guarantee:
     """The most permissive gate that turns few successes of the native chunk into failures."""
     every = Population.join([study.population("audit", c) for c in study.cases("audit", group)])
     kept, ours = _kept_and_ours(study, group, every.evidence)
-    gate = Gate(mode="refined_gap")  # by how much our score of our choice is below the native one's
+    gate = Gate(mode="refined_gap")  # on the advantage of our choice in our score
     known = (kept, ours, every.evidence.ids, every.outcomes.success)
     return risk_controlled(gate, *known, HARM, CONFIDENCE)
 
@@ -154,7 +154,7 @@ def _kept_and_ours(study: Study, group: str, e: Evidence) -> tuple[Tensor, Tenso
 
 
 def _ours(study: Study, group: str, e: Evidence) -> tuple[Choice, Tensor]:
-    """The aligned choice, and by how much its score is below the native candidate's."""
+    """The aligned choice, and its score advantage (N,) over the native candidate."""
     found = aligned(study.suite(group).alignments["without preservation"])(e)
     best = found.score.gather(1, found.position[:, None])[:, 0]
     return found, found.score.gather(1, _native(e)[:, None])[:, 0] - best
@@ -166,7 +166,7 @@ def _native(e: Evidence) -> Tensor:
 
 
 def _position(e: Evidence, candidate: int, folder: Path) -> Tensor:
-    """(N,) where the fixed correction stands; every start must have it."""
+    """(N,) positions of the fixed correction, which every start must have."""
     there = e.ids == candidate
     if not there.any(1).all():
         raise DjepaError(
@@ -185,7 +185,7 @@ def _solved(known: Population, other: Tensor) -> Solved:
 
 
 def _scalar(study: Study, case: Case, name: str, e: Evidence) -> Tensor:
-    """(N,) a number of the native chunk, of these starts."""
+    """(N,) the named number of the native chunk for these starts."""
     known = BimanualBank(study.out / "banks" / case.folder).known
     rows = {one: i for i, one in enumerate(known.names)}
     at = [rows[one] for one in e.identities]

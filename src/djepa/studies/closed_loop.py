@@ -1,7 +1,7 @@
-"""The control study: does alignment finish more episodes than the best model's own search?
+"""The control study: does alignment solve more episodes than the best model's own search?
 
-Every planner plans the same frozen episodes with the same number of model evaluations a decision.
-What is aligned is fitted on pools that a search under the same model leaves, as in the PushT study.
+Every planner plans the same fixed episodes with the same number of model evaluations per decision.
+Alignments are fitted on final populations of a search under the same model, as in the PushT study.
 """
 
 from collections.abc import Mapping
@@ -33,17 +33,17 @@ from djepa.studies.study import Study
 
 SEARCHED = "tdjepa"  # the model under whose cost alignment, iCEM and MPPI search
 GROUP = "planner"
-FAR = 50  # controls; these episodes take four times as long as those of the other goal
+FAR = 50  # controls to the goal; these episodes take four times as long as the others
 GOALS = {"goal-25": 25, "goal-50": FAR}
 OURS, SAME, SECOND = "aligned", f"cem {SEARCHED}", "aligned-2"
 VISITS = {"medium": 128, "paper": 256, "large": 256}  # episodes of the second round by preset
-SEARCH: Mapping[str, dict[str, Any]] = {  # preset -> how a decision is found
+SEARCH: Mapping[str, dict[str, Any]] = {  # preset -> settings of the search
     "quick": (SMALL := {"evaluations": 256, "samples": 32, "elites": 4}),
     "medium": SMALL,
     "paper": (FULL := {"evaluations": 512, "samples": 64, "elites": 8}),
     "large": FULL,
 }
-PLANNED = {  # preset, or preset and list of episodes -> its planners; of the others all
+PLANNED = {  # preset, or preset and list of episodes -> its planners; by default all
     "quick": (SAME, "cem jepawm", OURS, "aligned-cem"),
     "medium": (SAME, OURS, SECOND, "cem jepawm"),
     "medium goal-50": (SAME, OURS),
@@ -74,7 +74,7 @@ def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
             seed=place.seed,
             block=16 if place.device == "cpu" else 64,
         )
-        search = CEM(64, 5, 8, 63)  # as deep as aligned choice can search
+        search = CEM(64, 5, 8, 63)  # as deep as the search of aligned choice
         make = lambda device: CEMProposer(SEARCHED, search, device=device)  # noqa: E731
         return [Case(GROUP, bank, group=GROUP, part=part, proposer=make)]
     if role != "confirmation":
@@ -96,7 +96,7 @@ def _episodes(goal: int, episodes: int, place: Place) -> EpisodeConfig:
 
 
 def found_episodes(study: Study, case: Case) -> dict[str, Episodes]:
-    """Method -> episodes of a case that are on disk."""
+    """Method -> stored episodes of a case."""
     folder = study.out / "episodes" / case.name.removesuffix(f"-{STRICT}")
     names = [name for name in planners() if (folder / slug(name) / "manifest.json").exists()]
     return {name: Episodes(folder / slug(name)) for name in names}
@@ -107,7 +107,9 @@ def _fitted(study: Study, name: str) -> bool:
 
 
 def _planner(study: Study, name: str, goal: int) -> Planner:
-    """As the preset sets it, with what the study fitted; candidates reach as far as the goal."""
+    """The planner of a method, with the preset's settings and the study's fits; the horizon of
+    candidates covers the goal.
+    """
     search, folder = SEARCH[study.preset], ""
     if name in ALIGNMENTS:
         folder = str(study.place.fits(GROUP) / slug(ALIGNMENTS[name]))
@@ -119,10 +121,10 @@ def _planner(study: Study, name: str, goal: int) -> Planner:
 
 
 def _second_round(study: Study, group: str, say: Say) -> Mapping[str, Alignment]:
-    """D-JEPA fitted anew on pools at the states that the first one led its planner to.
+    """D-JEPA refitted on pools at states that its planner visited with the first fit.
 
-    Joined by the pools that the first one was fitted on, unless it came with the package. The last
-    quarter of the episodes calibrates.
+    The pools of the first fit are added, unless it was shipped with the package. The last quarter
+    of the episodes is for calibration.
     """
     visits = VISITS.get(study.preset, 0)
     if not visits:

@@ -1,6 +1,6 @@
 """The controls study: TD-JEPA adapted in seven ways, beside D-JEPA on the same starts.
 
-How each is fitted, and becomes one more column of costs: adapting.py.
+adapting.py fits each and stores its column of costs.
 """
 
 from djepa.align.fit import AlignConfig
@@ -15,7 +15,7 @@ from djepa.studies.measures.decisions import films, inspector
 from djepa.studies.measures.preservation import preservation
 
 OURS, FUSION, CONTROL, NATIVE = "D-JEPA", "fusion, two", "consensus + fusion, two", "native tdjepa"
-BOTH = "both consensus + fusion, two"  # the control with both densities, as D-JEPA has them
+BOTH = "both consensus + fusion, two"  # fusion with both densities, which D-JEPA uses too
 
 
 def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:

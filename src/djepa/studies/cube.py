@@ -4,7 +4,7 @@
     D-JEPA       mixture of both costs, density and ranks if folds gain by them, careful gate
 
 The paper shows one start on which both models succeed by different controls. That figure is made
-here from rows, and beside it stands what the paper does not report: success on all starts.
+from rows here. Success on all starts, which the paper does not report, is added.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ from djepa.worlds.cube import CUBE as PLACE
 from djepa.worlds.cube import PINCH, TOLERANCE
 from djepa.worlds.cube_draw import project
 
-STAMPS, FULL = 8, 448  # frames of the figure; side of a whole one, of which all show one part
+STAMPS, FULL = 8, 448  # frames of the figure; side of a frame before the common crop
 MARGIN = 0.12  # of the whole frame, around hand and cube
 
 

@@ -1,4 +1,4 @@
-"""What methods choose on confirmation starts, as rows. Legend: N starts, K candidates."""
+"""Choices of methods on confirmation starts, as rows. Legend: N starts, K candidates."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,7 +14,7 @@ from djepa.seeds import generator
 
 
 def endpoint(bank: Bank, ids: Tensor) -> dict[str, Choice]:
-    """The rule without a model that the world has, if it has one; no outcome is used."""
+    """The world's baseline without a model, if it has one; no outcome is used."""
     rule, d = bank.config.task.endpoint, bank.decisions
     if rule is None:
         return {}
@@ -23,9 +23,9 @@ def endpoint(bank: Bank, ids: Tensor) -> dict[str, Choice]:
 
 
 def bounds(bank: Bank, test: Population, realised: str, device: str) -> dict[str, Choice]:
-    """A random choice, the best there is, and the choice by executed latents of one geometry.
+    """A random choice, the best candidate, and the choice by executed latents of one geometry.
 
-    They look at outcomes, so they are no methods; they show what a method could gain.
+    They use outcomes, so they are bounds and not methods.
     """
     ids, cost = test.evidence.ids, test.outcomes.cost
     assert cost is not None
@@ -74,5 +74,5 @@ def rows_of(
 
 
 def solved(choice: Choice, test: Population) -> Tensor:
-    """(N,) bool."""
+    """(N,) bool, whether the chosen candidate succeeded."""
     return test.outcomes.success.gather(1, choice.position[:, None])[:, 0]

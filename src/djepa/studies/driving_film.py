@@ -87,7 +87,7 @@ class DrivingFilm:
         config = case[0].bank
         assert isinstance(config, TrafficConfig)
         names = [known[NATIVE][start].identity for start in range(number + 1)]
-        place = names[:-1].count(names[-1])  # in its log
+        place = names[:-1].count(names[-1])  # position in its log
         for log in range(len(set(names)) - 1, config.logs):  # a log may have no scene
             scenes = scenes_in(config, log)
             if scenes and sha256(scenes[0].log.encode())[:16] == names[-1]:

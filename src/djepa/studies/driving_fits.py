@@ -1,6 +1,6 @@
 """What the driving study fits beside the shared suite: the paper's readouts, a certified gate.
 
-Here, too, the gate of D-JEPA is kept shut on a case whose evidence differs from the calibration's.
+The gate of D-JEPA is also kept closed on a case whose evidence differs from the calibration's.
 
 Legend: N scenes, K candidates.
 """
@@ -38,8 +38,8 @@ from djepa.threads import one_thread
 
 OURS, UNCHECKED = "D-JEPA", "D-JEPA, unchecked"  # with and without a comparison of evidence
 CERTIFIED, FILE = "D-JEPA, certified", "guarantee.json"
-LIMIT, CONFIDENCE = 0.01, 0.95  # harm, and how sure
-FOLDS, FEW = 5, 12  # groups of logs that are left out; of so few logs each one alone
+LIMIT, CONFIDENCE = 0.01, 0.95  # harm; confidence
+FOLDS, FEW = 5, 12  # folds of logs; with at most FEW logs each is a fold
 GUARANTEE = Kind(
     "certified gate",
     "djepa-certified-gate",
@@ -67,9 +67,9 @@ def _anchor(fit: Seen, risk: bool, engine: Engine) -> Readout:
 
 
 def driving_evidence(bank: TrafficBank) -> DrivingEvidence:
-    """What the native scorer exposes of every scene of a bank."""
+    """The native scorer's outputs for every scene of a bank."""
     stored, known = read_predictions(bank, NAME), bank.known
-    assert stored.futures is not None  # the study had them stored
+    assert stored.futures is not None  # the study stores them
     logits = torch.stack([torch.from_numpy(stored.parts[str(i)]) for i in range(PARTS)], -1)
     return DrivingEvidence(
         queries=torch.from_numpy(stored.futures[:, :, 0]).float(),
@@ -82,13 +82,13 @@ def driving_evidence(bank: TrafficBank) -> DrivingEvidence:
 
 
 def driving_outcomes(bank: TrafficBank) -> DrivingOutcomes:
-    """What execution showed, as the readouts learn from it."""
+    """Outcomes of execution, in the form that readouts are fitted on."""
     parts = {name: torch.from_numpy(part.copy()) for name, part in bank.parts.items()}
     return DrivingOutcomes(parts["pdms"].float(), parts["nc"] < 1, parts["ttc"] < 1)
 
 
 def fit_extra(study: Study, group: str, say: Say) -> None:
-    """Fit what is missing, each written as it is finished; then certify the limit on harm."""
+    """Fit missing readouts, each written when finished; then certify the limit on harm."""
 
     @cache
     def seen(role: str) -> Seen:
@@ -110,10 +110,10 @@ def fit_extra(study: Study, group: str, say: Say) -> None:
 
 
 def extra_choosers(study: Study, case: Case) -> dict[str, Chooser]:
-    """The readouts, which see what the scorer says of the same scenes; D-JEPA and certified gate.
+    """The readouts, on the scorer's outputs for the same scenes; D-JEPA and the certified gate.
 
-    Both keep their gates shut if the scenes of the case differ, before execution, from those of
-    the calibration, or are too few to tell.
+    The last two keep their gates closed if the evidence of the case differs from that of the
+    calibration, or has too few scenes for the test.
     """
     place, bank = study.place, _bank(study, case)
 
@@ -154,7 +154,7 @@ def _certify(study: Study, group: str) -> Guarantee:
     bank, evidence = _bank(study, case), study.population("audit", case).evidence
     safe = torch.from_numpy(bank.parts["nc"] == 1)
     base, refined = _native_and_ours(study, group, evidence)
-    gate = Gate(mode="refined_gap")  # what ours says of its own choice and of the native one
+    gate = Gate(mode="refined_gap")  # on our scores of our choice and the native one
     same = clusters(evidence.identities)
     known = (base, refined, evidence.ids, safe)
     return risk_controlled(gate, *known, LIMIT, CONFIDENCE, same)

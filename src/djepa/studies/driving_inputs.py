@@ -1,8 +1,8 @@
-"""What may be known of driving candidates before execution, as evidence.
+"""Evidence of driving candidates: everything known before execution.
 
-Costs are 1 - PDMS by the native score and in each forecast, and three parts of it by the rules of
-the road. Latents are the queries of the native model, of which the pool density is taken, and one
-row of numbers that describes a candidate.
+Costs are 1 - PDMS by the native score and in each forecast, and three parts of PDMS in the forecast
+by the rules of the road. Latents are the queries of the native model, which give the pool density,
+and one vector that describes a candidate.
 
 Legend: N scenes, K candidates.
 """
@@ -26,8 +26,8 @@ from djepa.worlds.traffic.scene import V
 Array = npt.NDArray[Any]
 RULES = "rules"
 EVERY = (NAME, *FORECASTS, RULES)
-RISKS = {"collision": "nc", "near": "ttc", "progress": "ep"}  # parts of PDMS by the rules
-FLOOR = 0.2  # added to costs: between two good forecasts a ratio must not decide
+RISKS = {"collision": "nc", "near": "ttc", "progress": "ep"}  # parts of PDMS, forecast by rules
+FLOOR = 0.2  # added to costs, so that ratios of two small costs do not decide
 SHARES = PARTS.index("progress")  # parts that lie between 0 and 1 come first
 LOGIT, FAR, FAST = 5.0, 30.0, 10.0  # scales of logits, poses (m) and motion (m/s, m/s²)
 
@@ -35,7 +35,7 @@ LOGIT, FAR, FAST = 5.0, 30.0, 10.0  # scales of logits, poses (m) and motion (m/
 def traffic_evidence(bank: TrafficBank, look: str) -> Evidence:
     """Native score and forecast as costs; queries as latents, for the pool density."""
     native, known = read_predictions(bank, NAME), bank.known
-    assert native.futures is not None  # the study had them stored
+    assert native.futures is not None  # the study stores them
     forecasts = {name: getattr(known, name)[..., PARTS.index("pdms")] for name in EVERY[1:]}
     forecasts |= {name: known.rules[..., PARTS.index(part)] for name, part in RISKS.items()}
     found = Evidence.from_arrays(
@@ -49,10 +49,10 @@ def traffic_evidence(bank: TrafficBank, look: str) -> Evidence:
 
 
 def _described(known: Known, logits: Mapping[str, Array], cost: Array) -> Array:
-    """(N, K, 55) float32: all that is known of a candidate before execution, of order 1.
+    """(N, K, 55) float32, scaled to order 1: all that is known of a candidate before execution.
 
-    Six logits and the score of the native model, parts of PDMS in every forecast, poses, and how
-    the car moves now.
+    Six logits and the score of the native model, parts of PDMS in every forecast, poses, and the
+    present motion of the car.
     """
     N, K = known.ids.shape
     native = [logits[str(i)][..., None] / LOGIT for i in range(LOGITS)]

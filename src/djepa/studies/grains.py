@@ -1,10 +1,10 @@
 """The unit in which grains are judged: chosen on development starts, by a rule.
 
-A unit multiplies all Chamfer distances; thresholds stay at 0.18 (main) and 0.12 (strict). The aim
-is the success of the paper's four models by their native costs: the mean of their cells. Of units
-from 0.50 to 2.00 in steps of 0.01 the one is taken for which the sum of the squared differences of
-both shares from the aim is smallest; of equals the smaller unit. It is accepted if both shares lie
-within the range of those four cells.
+A unit multiplies all Chamfer distances; thresholds stay at 0.18 (main) and 0.12 (strict). Target is
+the mean success of the paper's four models by their native costs. Of units from 0.50 to 2.00 in
+steps of 0.01 the rule takes the one with the smallest sum of squared differences of both success
+shares to the target; ties go to the smaller unit. It is accepted if both shares lie within the
+range of those four models.
 
     python -m djepa.studies.grains runs/grains.json     # resumes; about four minutes of one core
 
@@ -43,7 +43,7 @@ Found = Mapping[str, Sequence[Mapping[str, float]]]  # population -> Chamfer dis
 
 @dataclass(frozen=True)
 class Unit:
-    """What the rule takes, and the shares of starts solved in it, %."""
+    """A unit, and the shares of starts solved in it, %."""
 
     factor: float
     main: float
@@ -53,20 +53,20 @@ class Unit:
 
 @cache
 def native_cells() -> dict[str, tuple[float, ...]]:
-    """Rule -> the paper's cells of its four models."""
+    """Rule -> the paper's success of its four models."""
     cells = {key: of.value for key, of in select("granular").items()}
     natives = {k: v for k, v in cells.items() if k.method.startswith("native")}
     return {rule: tuple(v for k, v in natives.items() if k.case == rule) for rule in RULES}
 
 
 def shares(distances: npt.ArrayLike, factor: float) -> dict[str, float]:
-    """(N,) Chamfer distances -> rule -> % of starts solved in a unit."""
+    """(N,) Chamfer distances -> rule -> % of starts solved in the unit `factor`."""
     of = factor * np.asarray(distances, float)
     return {rule: 100 * float((of < threshold).mean()) for rule, threshold in RULES.items()}
 
 
 def choose(distances: npt.ArrayLike) -> Unit:
-    """The unit that the rule takes for the native choices of some starts."""
+    """The unit by the rule for (N,) Chamfer distances of native choices."""
     cells = native_cells()
     aim = {rule: float(np.mean(of)) for rule, of in cells.items()}
 
@@ -81,7 +81,7 @@ def choose(distances: npt.ArrayLike) -> Unit:
 
 
 def native_distances(found: Found, *populations: str) -> list[float]:
-    """Of the native choices of all starts of some populations."""
+    """Chamfer distances of the native choices of all starts of these populations."""
     return [start["native"] for name in populations for start in found[name]]
 
 
@@ -92,7 +92,7 @@ def _model() -> Model:
 
 @torch.inference_mode()
 def measure(grains: int, goal: str, draw: int) -> dict[str, float] | None:
-    """Chamfer distances of one development start, or None if the draw is not kept."""
+    """Chamfer distances of one development start, or None if the draw is dropped."""
     world, rng = GranularWorld(grains), generator(SPLIT, grains, goal, draw)
     drawn = draw_start(world, ("sweep", "gather")[draw % 2], rng, goal=goal)
     if isinstance(drawn, str):
@@ -115,7 +115,7 @@ def measure(grains: int, goal: str, draw: int) -> dict[str, float] | None:
 
 
 def main(file: Path) -> None:
-    """Measure what is missing, every start on disk at once; then apply the rule."""
+    """Measure missing starts, each written when measured; then apply the rule."""
     found: dict[str, list[dict[str, float]]] = {}
     if file.exists():
         found = decode(file, read_bytes(file, LARGEST), dict[str, list[dict[str, float]]])
@@ -132,7 +132,7 @@ def main(file: Path) -> None:
         print(" and ".join(names), choose(native_distances(found, *names)), flush=True)
 
 
-FINE = ("200 reached", "200 shaped")  # the populations of the second case, in equal parts
+FINE = ("200 reached", "200 shaped")  # populations of the second case, equally many of each
 
 if __name__ == "__main__":
     main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/grains.json"))

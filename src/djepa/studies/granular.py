@@ -4,8 +4,8 @@
     multi-view   four ranks: the same model sees the table turned by 0, 90, 180 and 270 degrees
     D-JEPA       mixture of the views' costs, density and ranks if folds gain by them, careful gate
 
-Only 16 of 63 candidates of a fitting or calibration start count as executed: what was not executed
-is never a failure. What that costs is measured against fits on all of them.
+Only 16 of 63 candidates of a fitting or calibration start count as executed; the others are
+unobserved, not failures. The effect is measured against fits on all candidates.
 """
 
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ MARKS = {"strict": STRICT, "main": MAIN}
 
 
 def _evidence(bank: Bank, look: str) -> Evidence:
-    """Costs of the four views, and where the first predicts that grains end."""
+    """Costs of the four views, and the final latents that the first predicts."""
     of = {view: evidence_name("dinowm", view) for view in VIEWS}
     columns = {view: (name, "") for view, name in of.items()}
     return evidence_from(bank, columns, {"plain": of["plain"]})
@@ -66,7 +66,7 @@ def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
 
 
 def _other_views(study: Study, group: str, say: Say) -> None:
-    """The other three views, beside the first."""
+    """Predict and store the other three views."""
     model, of = load_geometry(WEIGHTS, study.place.device), weights_hash(WEIGHTS)
     for role in ROLES[:3]:
         bank = study.bank(study.cases(role)[0])

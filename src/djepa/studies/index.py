@@ -1,4 +1,4 @@
-"""The studies there are, and one page over all that were run."""
+"""The list of studies, and a page about all that were run."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -18,7 +18,7 @@ from djepa.studies.results import Results, load_results, verdict
 if TYPE_CHECKING:
     from djepa.studies.design import Design
 
-STUDIES = {  # name -> module; the design has its name in capitals
+STUDIES = {  # name -> module; the design is the constant with this name in capitals
     "pusht": "pusht",
     "reacher": "reacher",
     "granular": "granular",
@@ -30,14 +30,14 @@ STUDIES = {  # name -> module; the design has its name in capitals
     "arm": "arm",
     "bimanual": "bimanual",
 }
-# Not part of `all`: they need an extra of their own, or are another study once more.
+# Not part of `all`: they need an extra, or repeat another study.
 APART = {"cube": "cube", "aloha": "aloha", "appearance-v2": "shifts"}
 # Every method of the main table on one task.
 MAIN = {f"main-{task}": "main" for task in ("pusht", "reacher", "granular", "fine")}
 
 
 def get_design(name: str) -> "Design":
-    """The design of that name, imported when it is asked for."""
+    """The design of that name; its module is imported here."""
     known = {**STUDIES, **APART, **MAIN}
     if name not in known:
         raise unknown_name("study", name, known)
@@ -47,7 +47,7 @@ def get_design(name: str) -> "Design":
 
 
 def write_index(out: Path) -> Path:
-    """A page that says what every study in the folder found, and where its own page is."""
+    """Write a page with the findings of every study in the folder and links to their pages."""
     names = (*STUDIES, *APART)
     found = {n: load_results(out / n) for n in names if (out / n / "report.html").exists()}
     sections = [Section("At a glance", (), (across_studies(found),))] if found else []
@@ -64,7 +64,7 @@ def write_index(out: Path) -> Path:
 
 
 def across_studies(found: Mapping[str, Results]) -> Table:
-    """What the main methods reach in every study, cases of one group counted together."""
+    """Success of the main methods in every study, cases of one group counted together."""
     lines = []
     for name, results in found.items():
         d, rows = results.design, results.rows

@@ -84,7 +84,7 @@ class Training:
                 "ACTION": NormalizationMode.IDENTITY,  # so that chunks are controls
             },
             n_obs_steps=1,
-            horizon=T + 3,  # the U-Net halves it twice
+            horizon=T + 3,  # a multiple of 4, which the U-Net halves twice
             n_action_steps=T,
             down_dims=(self.width, 2 * self.width),
             diffusion_step_embed_dim=64,
@@ -95,7 +95,7 @@ class Training:
         )
 
     def _fit(self, policy: Any, before: Any, known: dict[str, Tensor]) -> None:
-        """Batches of (episode, control); half of them begin at the start."""
+        """Train on batches of (episode, control); half of the samples are at control 0."""
         optimizer = torch.optim.AdamW(policy.get_optim_params(), lr=self.rate, weight_decay=1e-4)
         plan = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.rate, self.steps)
         random = torch.Generator().manual_seed(seed_for("lerobot", self.seed) % 2**31)
@@ -123,9 +123,9 @@ class Training:
 
 
 def write_demonstrations(root: Path, episodes: int, seed: int) -> None:
-    """Segments of the behaviour that draws the environment's episodes; the goal is where one ends.
+    """Write segments of the behaviour that draws the environment's episodes; the end is the goal.
 
-    Their draws are named apart from the seeds of the environment, so no start is shared.
+    Their generators differ from those of the environment, so no start is shared.
     """
     if episodes < CENTRES or episodes % CENTRES:
         raise DjepaError(f"episodes must be a multiple of {CENTRES}, got {episodes}.")
@@ -153,13 +153,13 @@ def demonstrations(episodes: int, seed: int) -> Any:
     for number in range(episodes // CENTRES):
         rng = generator("lerobot-demonstrations", seed, number)
         while isinstance(drawn := task.draw_start(world, hand, rng, T, CENTRES), str):
-            pass  # a start that is not kept
+            pass  # a dropped start
         start, centres = drawn
         yield from zip(world.execute(start.state, centres), centres, strict=True)
 
 
 def tensors(dataset: Any) -> dict[str, Tensor]:
-    """(E, T, ...) of everything; thousands of episodes are a few MB."""
+    """All arrays of the dataset, (E, T, ...); thousands of episodes are a few MB."""
     table, found = dataset.hf_dataset.data.table, {}
     for name, width in ((STATE, FELT), (POSE, POSES), (ACTION, 2)):
         numbers = table.column(name).combine_chunks().flatten().to_numpy()

@@ -1,6 +1,6 @@
 """The paper's main table: on each of three tasks every method, on the same starts.
 
-    four geometries, as far as weights of the task are there, and their fusion
+    four geometries, as far as weights for the task exist, and their fusion
     the five control methods, plasticity and dynamics fine-tuning, which adapt TD-JEPA
     D-JEPA as published: composition on PushT, relational elsewhere; and ours
 
@@ -50,7 +50,7 @@ def named(task: str, geometry: str) -> str:
 
 
 def trained(task: str) -> tuple[str, ...]:
-    """Geometries of which there are weights for a task."""
+    """Geometries with weights for a task."""
     found = []
     for geometry in FOUR:
         try:
@@ -62,7 +62,7 @@ def trained(task: str) -> tuple[str, ...]:
 
 
 def _cases(task: str, bank: CollectConfig, **more: Any) -> Callable[..., list[Case]]:
-    """One bank to fit and calibrate on, one or two to confirm on."""
+    """Cases: one bank for fitting and calibration, one or two for confirmation."""
 
     def cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
         if role not in ROLES[:3]:
@@ -84,7 +84,7 @@ def _cases(task: str, bank: CollectConfig, **more: Any) -> Callable[..., list[Ca
 
 
 def _evidence(dense: tuple[str, ...]) -> Callable[[Bank, str], Evidence]:
-    """Of whatever was predicted; nothing is fitted on the costs of adapted predictors."""
+    """Evidence from stored predictions; nothing is fitted on costs of adapted predictors."""
 
     def evidence(bank: Bank, look: str) -> Evidence:
         return with_adapted(bank, FOUR, (*dense, PLASTIC))
@@ -93,7 +93,7 @@ def _evidence(dense: tuple[str, ...]) -> Callable[[Bank, str], Evidence]:
 
 
 def _recipe(task: str, there: tuple[str, ...], fused: str, dense: str) -> Recipe:
-    """D-JEPA as published is learned together with its transport on Reacher, and not listed."""
+    """The recipe of a task. On Reacher D-JEPA as published is fitted with its transport instead."""
     published = {"pusht": AlignConfig()}
     published |= dict.fromkeys(STRICTER, relational_over((dense,), (dense,)))
     density = (dense,) if task in STRICTER else PAIR
@@ -104,7 +104,7 @@ def _recipe(task: str, there: tuple[str, ...], fused: str, dense: str) -> Recipe
 
 
 def _transported(study: Study, group: str, say: Say) -> Mapping[str, Any]:
-    from djepa.studies.reacher import fit_transported  # which needs MuJoCo
+    from djepa.studies.reacher import fit_transported  # needs MuJoCo
 
     return {"relational": fit_transported(study, group, say).relational}
 
@@ -157,7 +157,7 @@ SIZES = {
 
 def main_design(task: str) -> Design:
     """Every method of the main table that the weights of a task allow."""
-    there = trained(task) or FOUR  # without any, running it says which are missing
+    there = trained(task) or FOUR  # without weights, running it reports the missing ones
     fused, grains = FUSED.get(there, "fusion"), task in STRICTER
     dense = "tdjepa"  # whose last latents make pool density, and the published operator on grains
     if grains:

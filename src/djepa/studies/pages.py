@@ -1,4 +1,4 @@
-"""Figures and the page of a study, from the files its stages left and nothing else."""
+"""Figures and the page of a study, made only from the files of its stages."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from djepa.studies.study import Study
 
 Captions = dict[str, list[tuple[str, str]]]  # section -> name and caption of each figure
-PANELS = 4  # cases that fit beside each other
+PANELS = 4  # most cases side by side
 GROUPS = {
     "control": "controls",
     "published": "published methods",
@@ -43,7 +43,7 @@ GROUPS = {
 
 
 def writing(study: "Study", left: tuple[Path, ...]) -> list[Stage]:
-    """Tables, figures and page: made anew when what they are made of is newer."""
+    """Stages of tables, figures and page, which run again if their inputs are newer."""
     out, results = study.out, partial(Results, study.out, study.design)
     listed, drawn = out / "tables" / "README.md", out / "figures" / "README.md"
     return [
@@ -83,7 +83,7 @@ RULE = (
 
 
 def draw_figures(results: Results) -> None:
-    """All that the folder has the numbers for; the last file is the list of them."""
+    """Draw all figures for which the folder has numbers; the list of them is written last."""
     folder = results.folder / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     drawn = {part.name: list(part.figures(results, folder)) for part in parts(results)}
@@ -96,7 +96,7 @@ def draw_figures(results: Results) -> None:
 
 
 def write_report(results: Results) -> None:
-    """One file, offline."""
+    """Write the page: one file that works offline."""
     design, rows, about = results.design, results.rows, results.about
     banks = ", ".join(f"{case} {of[0].bank}" for case, of in rows.items())
     rules = ", ".join(dict.fromkeys(of[0].rule for of in rows.values()))
@@ -137,7 +137,7 @@ def _figures(folder: Path, captions: Iterable[tuple[str, str]]) -> Iterator[Figu
 
 
 def _title(name: str) -> str:
-    """The name of a figure in words; of one about a method, with the label of the method."""
+    """The name of a figure in words, with the method's label if it is about one."""
     for method in METHODS.values():
         if name.endswith(f"-{slug(method.name)}"):
             about = name.removesuffix(f"-{slug(method.name)}")
@@ -166,7 +166,7 @@ def _headlines(results: Results) -> Iterator[Headline]:
 
 
 def _success(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
-    """Bars of every method where the cases fit beside each other, of the main ones elsewhere."""
+    """Bars of all methods if the cases fit side by side, else of the main methods."""
     if results.design.graded:
         quality_bars(folder / "quality", results.rows, results.methods, results.design.graded)
         yield "quality", f"Mean {results.design.graded} of every method, with 95 % intervals."

@@ -1,5 +1,5 @@
-"""What studies of a world with its own LeWM and TD-JEPA share: two kinds of pools, the fusion of
-both models, and D-JEPA as a mixture of both costs, density and ranks if folds gain by them.
+"""Common design of studies with LeWM and TD-JEPA: two kinds of pools, the fusion of both models,
+and D-JEPA as a mixture of both costs, with density and ranks if cross-validation gains by them.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,14 +16,14 @@ from djepa.studies.measures.costs import costs
 from djepa.studies.measures.decisions import films, inspector
 
 FUSION, CONTROL, OURS = "fusion", "consensus + fusion", "D-JEPA"
-BOTH = "both consensus + fusion"  # the control with both densities, as D-JEPA has them
+BOTH = "both consensus + fusion"  # fusion with both densities, which D-JEPA uses too
 NATIVES = {"native lewm": "lewm", "native tdjepa": "tdjepa"}
 
 
 def pair_design(
     world: str, block: int, measure: Measure, published: Mapping[str, AlignConfig], **more: Any
 ) -> Design:
-    """The design of a study named as its world; `measure` is its own, beside those of all."""
+    """The design of a study with the name of its world; `measure` is added to the common ones."""
     return Design(
         name=world,
         weights=tuple(f"{world}-{name}" for name in PAIR),
@@ -54,7 +54,7 @@ def pair_design(
 
 
 def two_pools(world: str, block: int) -> Callable[[str, Sizes, Place], list[Case]]:
-    """A bank of reference pools and one of decoy pools a role."""
+    """Cases with one bank of reference pools and one of decoy pools per role."""
 
     def cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
         if role not in ROLES[:3]:

@@ -21,7 +21,7 @@ SHORTLIST, GAP = 16, 0.25  # of that rule
 
 
 def has_both(test: Population) -> list[bool]:
-    """Which starts have a success and a failure: on the others no decision matters."""
+    """Which starts have a success and a failure; on others the choice does not matter."""
     found: list[bool] = test.outcomes.mixed.tolist()
     return found
 
@@ -46,7 +46,7 @@ def near_boundary(test: Population, geometry: str = "tdjepa") -> list[bool]:
 
 
 def thinned(outcomes: Outcomes, few: int) -> Outcomes:
-    """Only so many candidates of a start count as executed: those that a hash of it draws."""
+    """Outcomes where only `few` candidates of a start, drawn by its hash, count as executed."""
     observed = torch.zeros_like(outcomes.observed)
     K = observed.shape[1]
     for row, name in enumerate(outcomes.identities):
@@ -65,7 +65,7 @@ def evidence_from(
     ends, goals = {}, {}
     for name, of in dense.items():
         futures = stored[of].futures
-        assert futures is not None  # the study had them stored
+        assert futures is not None  # the study stores them
         ends[name], goals[name] = futures[:, :, -1], stored[of].goal
     found = Evidence.from_arrays(
         start_ids=[bytes(row).hex() for row in bank.decisions.identities],

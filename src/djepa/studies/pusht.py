@@ -3,8 +3,8 @@
     relational, composition   the published operator over two models, with predictive plasticity
     D-JEPA                    likelihood mixture of four models and pool density, careful gate
 
-The preset `quick` takes fitted methods from the package and fits one alignment in the run. It
-has none for the pools `published`, which are the paper's own.
+The preset `quick` uses fitted methods from the package and fits one alignment in the run. The
+package has none for the paper's own pools, `published`.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ from djepa.studies.study import Study
 
 SHIPPED = Path(__file__).parent.parent / "suites" / "pusht"
 OURS, FUSION, CONTROL = "D-JEPA", "fusion, four", "consensus + fusion, four"
-BOTH = "both consensus + fusion, four"  # the control with both densities, as D-JEPA has them
+BOTH = "both consensus + fusion, four"  # fusion with both densities, which D-JEPA uses too
 PUBLISHED = "published"
 PROFILES = {
     "reference": "reference-control",
@@ -49,7 +49,7 @@ HERE = {"relational, fitted here": SUITE["relational"]}
 
 
 def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
-    """Relations are fitted and calibrated on the first starts of one bank, patches too."""
+    """Relations and patches are fitted and calibrated on the first starts of one bank."""
     if not getattr(sizes, role):
         return []
     fitted = role in ROLES[:2]
@@ -84,14 +84,14 @@ _search: dict[str, Callable[[str], Proposer]] = {
 
 
 def _evidence(bank: Bank, look: str) -> Evidence:
-    """Of every geometry that was predicted."""
+    """Evidence of every geometry with stored predictions."""
     return with_adapted(bank, FOUR, (*PAIR, PLASTIC))
 
 
 def _adapt(study: Study, group: str, say: Say) -> None:
     """TD-JEPA with the end of its predictor adapted by decisions, and by dynamics alone.
 
-    On the paper's pools: there the paper has its figures, and a patch costs minutes of a GPU.
+    Only on the paper's pools, for which the paper has figures: a patch takes minutes on a GPU.
     """
     if group == PUBLISHED and any(study.sizes.plastic):
         adapting(fitted=PATCHED, methods=PATCHED)(study, group, say)

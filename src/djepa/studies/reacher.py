@@ -3,8 +3,8 @@
     relational   operator and temporal transport learned together, conservative gate  (§4.3, App. A)
     D-JEPA       mixture of both costs, density and ranks if folds gain by them, careful gate
 
-The transport moves TD-JEPA's futures along LeWM's by at most ρ = 0.1 a step; the executed choice is
-the operator's. What it moves is measured on the calibration starts.
+The transport moves TD-JEPA's futures along LeWM's by at most ρ = 0.1 per step; the executed choice
+is the operator's. The motion is measured on calibration starts.
 """
 
 from collections.abc import Iterator
@@ -40,11 +40,11 @@ from djepa.studies.study import Study
 from djepa.worlds.reacher import TOLERANCE
 
 RADIUS, BINS = 0.1, 9
-UPDATES, FEW = 1500, 200  # of operator and transport; where the preset limits updates
+UPDATES, FEW = 1500, 200  # updates of operator and transport; with a preset that limits them
 
 
 def fit_transported(study: Study, group: str, say: Say) -> TemporalAlignment:
-    """Operator and transport together, on disk once fitted."""
+    """Fit operator and transport together and store them, or read them if stored."""
     folder = study.place.own(group, "relational")
     if not study.place.made(group, "relational"):
         say(f"  operator and transport, {group} pools")
@@ -63,7 +63,7 @@ def fit_transported(study: Study, group: str, say: Say) -> TemporalAlignment:
 
 
 def trajectories(study: Study, case: Case) -> Trajectories:
-    """Futures of both models as they are stored, and TD-JEPA's goals."""
+    """Stored futures of both models, and TD-JEPA's goals."""
     stored = {name: read_predictions(study.bank(case), name) for name in PAIR}
     futures = [torch.from_numpy(np.asarray(stored[name].futures)).float() for name in PAIR]
     goal, part = torch.from_numpy(stored["tdjepa"].goal).float(), slice(*(case.part or (None,)))
@@ -71,12 +71,12 @@ def trajectories(study: Study, case: Case) -> Trajectories:
 
 
 def _criterion(study: Study) -> Criterion:
-    """TD-JEPA's own planning cost, learned distance and all."""
+    """TD-JEPA's own planning cost, with its learned distance."""
     return load_geometry("reacher-tdjepa", study.place.device).native_cost
 
 
 def _moved(study: Study, case: Case, say: Say) -> dict[str, Any]:
-    """What the transport moves on the calibration starts, by rank and step."""
+    """Motion by the transport on the calibration starts, by rank and step."""
     (own,) = study.cases("calibration", case.group)
     temporal = fit_transported(study, case.group, say)
     evidence = study.population("calibration", own).evidence

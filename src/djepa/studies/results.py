@@ -1,7 +1,7 @@
-"""What a study left in its folder, and the tables and verdicts made of it.
+"""The stored results of a study, and tables and verdicts from them.
 
-Only rows/ and measures/ are needed, so the stored results of earlier runs (docs/results) do as well
-as a whole folder. Where a folder has a manifest, every result in it is verified before it is read.
+Only rows/ and measures/ are needed, so the stored results of earlier runs (docs/results) suffice.
+If a folder has a manifest, every result is verified before it is read.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +47,7 @@ class Results:
 
     @cached_property
     def rows(self) -> dict[str, list[Row]]:
-        """Case -> rows, of those that were decided."""
+        """Case -> its rows, for cases that have some."""
         files = {case: self.folder / "rows" / f"{case}.csv.gz" for case in self.design.names}
         found = {case: read_rows(file) for case, file in files.items() if file.exists()}
         if not found:
@@ -56,17 +56,17 @@ class Results:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """What study.json says."""
+        """Content of study.json."""
         return _about(self.folder)
 
     @cached_property
     def methods(self) -> list[str]:
-        """Those that were run, in the order of the registry."""
+        """Methods that have rows, in the order of the registry."""
         return ordered(row.method for rows in self.rows.values() for row in rows)
 
     @cached_property
     def views(self) -> dict[str, Rows]:
-        """What tables count: cases, their eligible starts, and cases together."""
+        """Sets of starts that tables count: cases, their eligible starts, and cases together."""
         units = self.design.units() if self.design.together else {}
         return views(self.rows, units, bool(self.design.rule))
 
@@ -77,7 +77,7 @@ class Results:
         return judge(self.rows, d.comparisons, d.units(), d.clustered, bool(d.graded))
 
     def measured(self, name: str) -> dict[str, Any]:
-        """Case -> what a measure found, in the order of the cases."""
+        """Case -> result of a measure, in the order of the cases."""
         files = {c: self.folder / "measures" / name / f"{c}.json" for c in self.design.names}
         return {case: read_json(f) for case, f in files.items() if f.exists()}
 
@@ -92,34 +92,34 @@ class Results:
         }
 
     def paper(self, quantity: str = "success") -> dict[tuple[str, str], float]:
-        """(view, method) -> the paper's figure, where it is of the same method, pools and study."""
+        """(view, method) -> the paper's figure for the same method, pools and study."""
         d = self.design
         at = {view: (pools, case if quantity == "success" else "")
               for view, (pools, case) in d.paper.items() if view in self.views}  # fmt: skip
         return paper.columns(d.task or d.name, at, quantity, d.paper_names)
 
     def beside(self, view: str, method: str, quantity: str) -> Figure | None:
-        """The paper's figure of a view, where it has one of the same study, pools and method."""
+        """The paper's figure of a view for the same study, pools and method, if any."""
         pools, case = self.design.paper.get(view, ("", ""))
         of = (self.design.task or self.design.name, "confirmation", pools, method, case)
         return paper.figure(*of, quantity)
 
     def recorded(self, pools: str, method: str, case: str, quantity: str) -> Figure | None:
-        """The paper's figure of its audit starts, on pools of that kind."""
+        """The paper's figure for its audit starts, on pools of that kind."""
         of = (self.design.task or self.design.name, "audit", pools, method, case)
         return paper.figure(*of, quantity)
 
     def printed(
         self, case: str, method: str, quantity: str, population: str, candidates: int = 63
     ) -> Figure | None:
-        """The paper's figure of a measure; its starts are eligible ones of pools like these."""
+        """The paper's figure of a measure, on its eligible starts of the same kind of pools."""
         pools, at = self.design.paper.get(ELIGIBLE.format(case), ("", ""))
         of = (self.design.task or self.design.name, population, pools, method, at)
         return paper.figure(*of, quantity, candidates)
 
 
 def load_results(folder: Path | str) -> Results:
-    """The results in a folder, by what its study.json says it is, each as it was written."""
+    """The verified results in a folder, with the design that its study.json names."""
     from djepa.studies.index import get_design
 
     place = locate(folder)
@@ -128,7 +128,7 @@ def load_results(folder: Path | str) -> Results:
 
 
 def read_json(path: Path, kind: Any = Any) -> Any:
-    """A JSON file of a study, strictly and not without bound."""
+    """Decode a JSON file of a study strictly, up to a limit of size."""
     return decode(path, read_bytes(path, LARGEST), kind)
 
 
@@ -144,7 +144,7 @@ def success_tables(results: Results) -> list[Table]:
     if d.graded:
         return [quality_table(results.views, results.methods, d.graded)]
     rule = next(iter(rows.values()))[0].rule
-    once = {case: of for case, of in rows.items() if of[0].rule == rule}  # others: the same costs
+    once = {case: of for case, of in rows.items() if of[0].rule == rule}  # others: equal costs
     note = f"In units of the threshold of {rule}; a start is solved below 1."
     factor, unit = d.unit or (1.0, note)
     kinds = [("success", "all starts", {v: of for v, of in results.views.items() if "," not in v})]
@@ -154,7 +154,7 @@ def success_tables(results: Results) -> list[Table]:
     tables = [
         success_table(seen, results.methods, results.paper(), name, on) for name, on, seen in kinds
     ]
-    if d.decide is not None:  # a cost of a whole episode is no cost of a choice
+    if d.decide is not None:  # the cost of an episode is not that of a choice
         return tables
     return [*tables, cost_table(once, results.methods, unit, factor, results.paper("cost"))]
 
@@ -182,7 +182,7 @@ def paired_tables(results: Results) -> list[Table]:
 
 
 def ablation_tables(results: Results) -> list[Table]:
-    """Of designs that have some, one per case."""
+    """Ablation tables, one per case, if the design has ablations."""
     if not results.design.blocks:
         return []
     return [
@@ -198,7 +198,7 @@ def short_table(results: Results, methods: Sequence[str]) -> Table:
 
 
 def verdict(results: Results) -> list[str]:
-    """What the rows say, one line per unit; nothing here is written by hand."""
+    """The findings in words, one line per unit, generated from the rows."""
     d, lines = results.design, []
     for unit, cases in d.units().items():
         some = [v for v in results.verdicts if v.where == unit]
@@ -217,7 +217,7 @@ def verdict(results: Results) -> list[str]:
 
 
 def _closed(rows: Sequence[Row], ours: str, base: str, graded: bool) -> str:
-    """How much of the possible gain is reached, and how often the gate opened."""
+    """The gap closed, and how often the gate opened, in words."""
     gate = [row.opened for row in rows if row.method == ours]
     opened = f"the gate of {label(ours)} opened on {sum(gate)} of {len(gate)} starts."
     try:
@@ -230,7 +230,7 @@ def _closed(rows: Sequence[Row], ours: str, base: str, graded: bool) -> str:
 
 
 def write_tables(results: Results) -> None:
-    """As CSV, Markdown and LaTeX; the last file is the list of them."""
+    """Write all tables as CSV, Markdown and LaTeX; the list of them is written last."""
     folder = results.folder / "tables"
     folder.mkdir(parents=True, exist_ok=True)
     tables = make_tables(results)

@@ -1,4 +1,4 @@
-"""Unseen shapes and changed appearance: one model, three ranks, one fit for all that is seen.
+"""Unseen shapes and changed appearance: one model, three ranks, one fit for all seen conditions.
 
     evidence   visual error, proprioceptive error, their native sum (joint)
     base       calibrated fusion of the visual and the proprioceptive rank
@@ -38,8 +38,8 @@ from djepa.worlds.looks import LOOK_SETS
 
 CLEAN = "clean"
 FITTED, UNSEEN = ("T", "L", "Z", "+"), ("I", "small-T", "square")
-CONDITIONS = LOOK_SETS["looks.v1"]  # those of the stored rows
-MILDER = LOOK_SETS["looks.v2"]  # whose severities were chosen by a rule
+CONDITIONS = LOOK_SETS["looks.v1"]  # of the stored rows
+MILDER = LOOK_SETS["looks.v2"]  # with severities chosen by a rule
 INPUTS = ("visual", "proprio", "joint")
 OURS, FUSION, CONTROL = "D-JEPA", "fusion", "consensus + fusion"
 PUBLISHED = "visual-shape"  # the profile of both
@@ -52,7 +52,7 @@ def _evidence(bank: Bank, look: str) -> Evidence:
 
 
 def _shape_cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
-    """On the published pools, and on decoy pools, where density does not point at the solution."""
+    """Published pools, and decoy pools, in which density does not reveal the solution."""
     if role not in ROLES[:3]:
         return []
     names, found, split = UNSEEN if role == "confirmation" else FITTED, [], split_of("shapes", role)
@@ -67,7 +67,7 @@ def _shape_cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
 
 
 def _looking(looks: tuple[str, ...]) -> Callable[[str, Sizes, Place], list[Case]]:
-    """One bank a role, seen in each of these looks."""
+    """Cases with one bank per role, seen in each of these looks."""
 
     def cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
         if role not in ROLES[:3]:
@@ -105,7 +105,7 @@ def _shown(looks: tuple[str, ...]) -> Measure:
 
 
 def _printed(looks: tuple[str, ...]) -> dict[str, tuple[str, str]]:
-    """Case -> the paper's; its conditions have the same names, and severities of its own."""
+    """Case -> the paper's case; its conditions have the same names, but other severities."""
     return {look: (PUBLISHED, look.removesuffix(".v2")) for look in looks} | {
         "all": (PUBLISHED, "mean")
     }

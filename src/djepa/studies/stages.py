@@ -1,9 +1,9 @@
-"""A study is a list of stages over one folder; each runs only if what it makes is not there, or is
-older than what it is made of.
+"""A study is a list of stages over one folder; each runs only if its output is missing or older
+than its inputs.
 
-What a stage makes is written whole or not at all, so a study that was stopped goes on where it was.
-After every stage the manifest of the folder lists the hashes of all results (rows, measures and
-whatever the pages are made of); before every stage they are compared.
+Outputs are written atomically, so a stopped study resumes. After every stage the manifest of the
+folder lists the hashes of all results (rows, measures and other inputs of the pages); before every
+stage they are compared.
 """
 
 import time
@@ -36,7 +36,7 @@ ELSEWHERE = (
     "figures",
     "films",
     "episodes",
-)  # with manifests, or made anew
+)  # have manifests, or are regenerated
 STUDY = Kind("study", "djepa-study", 1, again="Remove it, and it is made again.", bare=True)
 Say = Callable[[str], None]
 
@@ -46,9 +46,9 @@ class Stage:
     """One step of a study."""
 
     name: str
-    makes: Path  # its last file: once it is there, the stage is done
+    makes: Path  # its last file: once it exists, the stage is done
     run: Callable[[Say], None]
-    of: tuple[Path, ...] = ()  # what it is made of: once one of these is newer, it is made anew
+    of: tuple[Path, ...] = ()  # inputs: if one of these is newer, the stage runs again
 
     def done(self) -> bool:
         """Whether there is nothing to do."""
@@ -58,18 +58,18 @@ class Stage:
         return all(path.stat().st_mtime_ns <= when for path in self.of if path.exists())
 
     def owns(self, path: Path) -> bool:
-        """Whether it writes that file: the one it makes, or frames of the same name beside it."""
+        """Whether it writes that file: its output, or frames of the same name beside it."""
         own = (self.makes.parent, self.makes.name.removesuffix(self.makes.suffix))
         return own == (path.parent, path.name.removesuffix(path.suffix))
 
 
 def run_stages(stages: Sequence[Stage], say: Say, until: str = "") -> None:
-    """Run what is missing, in order; `until` names the last stage to run."""
+    """Run missing stages in order; `until` names the last stage to run."""
     names = [stage.name for stage in stages]
     if until and until not in names:
         raise DjepaError(f"There is no stage '{until}'. The stages are: {', '.join(names)}.")
     homes = [p for s in stages[:1] for p in s.makes.parents if (p / CLAIM).is_file()]
-    with ExitStack() as locks:  # what another process makes meanwhile would not be told apart
+    with ExitStack() as locks:  # else outputs of another process would be taken for ours
         for home in homes[:1]:
             locks.enter_context(locked(home))
         _run(stages, say, until, homes[:1])
@@ -117,7 +117,7 @@ def claim(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def _refuse_strangers(folder: Path, data: bytes) -> None:
-    """A folder without a mark holds nothing, or a study that lists this very mark as its own."""
+    """Refuse a folder without a mark, unless it is empty or its manifest lists this mark."""
     with suppress(DjepaError):
         if read_manifest(folder, STUDY)[0].files.get(CLAIM) == sha256(data):
             return
@@ -133,11 +133,11 @@ def _refuse_strangers(folder: Path, data: bytes) -> None:
 def seal(folder: Path, stage: Stage | None = None) -> None:
     """List the hashes of all results in the manifest, which is written last.
 
-    What was listed is still what it was; only what the stage makes may have been made anew.
+    Results already listed must be unchanged, except outputs of `stage`.
     """
     found = sorted(p for p in folder.rglob("*") if p.is_file() and _is_result(folder, p))
     hashes = {str(path.relative_to(folder)): sha256(read_bytes(path)) for path in found}
-    if (folder / MANIFEST).exists():  # what was lost stays listed until it is made again
+    if (folder / MANIFEST).exists():  # lost files stay listed until they are made again
         before = read_manifest(folder, STUDY)[0].files
         for name, of in before.items():
             if hashes.get(name, of) != of and not (stage and stage.owns(folder / name)):
@@ -154,11 +154,11 @@ def seal(folder: Path, stage: Stage | None = None) -> None:
 
 
 def check_sealed(folder: Path, makes: Collection[Path] = ()) -> None:
-    """Refuse results that were altered; and lost ones, once all that stages make is there."""
+    """Refuse altered results; and lost ones, if all files in `makes` exist."""
     if not (folder / MANIFEST).exists():
         return
     manifest, _ = read_manifest(folder, STUDY)
-    whole = all(path.exists() for path in makes)  # else a stage may make again what is lost
+    whole = all(path.exists() for path in makes)  # else a stage may restore lost files
     for name, expected in manifest.files.items():
         path = folder / name
         if path.exists():

@@ -1,11 +1,11 @@
 """One run of a design, stage by stage.
 
     FOLDER/
-      study.json                what it is; the folder of another study is refused
+      study.json                design and preset; the folder of another study is refused
       banks/SPLIT/...           executed candidates, with the predictions of every geometry
-      fits/GROUP/               fusions and alignments; in GROUP-own what else was fitted
+      fits/GROUP/               fusions and alignments; other fits are in GROUP-own
       rows/CASE.csv.gz          one row per method and start: success, cost and comparisons
-      measures/NAME/CASE.json   what the measures of the design found
+      measures/NAME/CASE.json   results of the design's measures
       planners/GROUP/           a file per method that plans by itself, where deployment is measured
       tables/ figures/ report.html
 
@@ -61,17 +61,17 @@ class Study:
 
     @property
     def out(self) -> Path:
-        """Its folder."""
+        """Folder of the study."""
         return self.place.out
 
     @property
     def sizes(self) -> Sizes:
-        """Of its preset."""
+        """Sizes of the preset."""
         return self.design.sizes[self.preset]
 
     @property
     def recipe(self) -> Recipe:
-        """What is fitted, with no more updates than the preset allows."""
+        """The design's recipe, with updates limited by the preset."""
         recipe, most = self.design.recipe, self.sizes.updates
         if most is None:
             return recipe
@@ -79,13 +79,13 @@ class Study:
         return Recipe(recipe.mixtures, few)
 
     def cases(self, role: str, group: str = "") -> list[Case]:
-        """Of one role, and of one group if it is named."""
+        """Cases of one role, and of one group if given."""
         wanted = (group,) if group else self.only
         found = self.design.cases(role, self.sizes, self.place)
         return [case for case in found if not wanted or case.group in wanted]
 
     def stages(self) -> list[Stage]:
-        """In order; each needs only files of those before it."""
+        """All stages in order; each needs only files of earlier ones."""
         from djepa.studies.pages import writing
 
         out, cases = self.out, self.cases("confirmation")
@@ -112,30 +112,30 @@ class Study:
             for case in cases
             if not m.only or case.name in m.only
         ]  # fmt: skip
-        names = self.design.names  # some may have been made by another run in the same folder
+        names = self.design.names  # another run in the same folder may have made some
         left = [self._rows(name) for name in names]
         left += [self.measured(m.name, name) for m in measures for name in names]
         return [*found, *writing(self, tuple(left))]
 
     def weights(self) -> dict[str, str]:
-        """Hashes of the geometries."""
+        """Name -> hash of each geometry's weights."""
         return {name: weights_hash(name)[:12] for name in self.design.weights}
 
     def card(self, group: str, **more: str) -> dict[str, Any]:
-        """What a fit of a group was made of: banks and geometries, by hash."""
+        """Inputs of a fit of a group: hashes of banks and geometries."""
         fitted = {case.folder: self.bank(case) for r in ROLES[:2] for case in self.cases(r, group)}
         of = {"study": self.design.name, "preset": self.preset, "group": group, **more}
         banks = {folder: bank.hash[:12] for folder, bank in fitted.items()}
         return {**of, "banks": banks, "weights": self.weights()}
 
     def bank(self, case: Case) -> Bank:
-        """The bank of a case, or what stands for one."""
+        """The bank of a case, or what the design's source opens instead."""
         open_bank = Bank if self.design.source is None else self.design.source.open
         found: Bank = open_bank(self.out / "banks" / case.folder)
         return found
 
     def rows(self, case: str) -> list[Row]:
-        """What was decided."""
+        """Stored rows of a case."""
         return read_rows(self._rows(case))
 
     def measured(self, name: str, case: str) -> Path:
@@ -143,7 +143,7 @@ class Study:
         return self.out / "measures" / name / f"{case}.json"
 
     def population(self, role: str, case: Case) -> Population:
-        """Evidence and outcomes of a case; identities carry the look where cases share starts."""
+        """Evidence and outcomes of a case; if cases share starts, identities include the look."""
         if self.design.source is not None:
             return self.design.source.population(self, role, case).to(self.place.device)
         bank = self.bank(case)
@@ -171,7 +171,7 @@ class Study:
         return fit, calibration
 
     def suite(self, group: str) -> Suite:
-        """What was fitted for a group of cases."""
+        """The fitted methods of a group of cases."""
         return load_suite(self.place.fits(group), self.design.recipe)
 
     def choosers(self, group: str, columns: tuple[str, ...]) -> dict[str, Chooser]:
@@ -205,7 +205,7 @@ class Study:
         return self.out / "rows" / f"{case}.csv.gz"
 
     def _banks(self, group: str) -> dict[tuple[str, str], tuple[str, Case]]:
-        """(folder, look) -> role and case of everything that is collected and predicted."""
+        """(folder, look) -> role and case of each bank to collect and predict."""
         found: dict[tuple[str, str], tuple[str, Case]] = {}
         for role in ROLES:
             if role == "confirmation" and self.design.decide is not None:
@@ -249,7 +249,7 @@ class Study:
         keep(self.out / "banks" / f"predicted-{group}.json", {"weights": self.design.weights})
 
     def _needed(self, role: str) -> tuple[str, ...]:
-        """Geometries of a role: where fits are shipped, only what is fitted here needs others."""
+        """Geometries to predict for a role; with shipped fits, only those that fits here need."""
         if not self.sizes.shipped or role not in ROLES[:2]:
             return self.design.weights
         return tuple({name for config in self.design.here.values() for name in config.geometries})
@@ -299,7 +299,7 @@ class Study:
         say(f"  {case.name}: {len(test.evidence)} starts")
 
     def _hashes(self, group: str, methods: Iterable[str]) -> dict[str, str]:
-        """Of everything fitted, by method."""
+        """Method -> hash of its fit."""
         found = dict(self.suite(group).hashes)
         for name in methods:
             if name not in found and self.place.made(group, name):
@@ -313,7 +313,7 @@ class Study:
 
 
 def new_study(design: Design, place: Place, preset: str, only: tuple[str, ...] = ()) -> Study:
-    """A study of a preset, its folder claimed. `only` names groups of cases, such as decoy."""
+    """A study with its folder marked. `only` names groups of cases, such as decoy."""
     if preset not in design.sizes:
         raise unknown_name("preset", preset, design.sizes)
     study = Study(design, place, preset)
@@ -337,6 +337,6 @@ def new_study(design: Design, place: Place, preset: str, only: tuple[str, ...] =
 
 
 def keep(path: Path, value: Any) -> None:
-    """JSON, whole or not at all."""
+    """Write JSON atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, to_json(value).encode())

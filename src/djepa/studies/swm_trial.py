@@ -26,9 +26,9 @@ from djepa.lift.planner import load_planner
 from djepa.studies.trials import Trial, run_and_print
 
 RANDOM, MEAN, CHEAPEST, ALIGNED = "random controls", "its CEM", "cheapest", "aligned"
-METHODS = (RANDOM, MEAN, CHEAPEST, ALIGNED)  # the third is no part of a trial unless it is named
+METHODS = (RANDOM, MEAN, CHEAPEST, ALIGNED)  # the third runs only if named
 BLOCK, PLAN = 5, 5  # controls of a step of a plan, steps of a plan: 25 controls
-COLOURS = {"block.color": (99, 113, 128), "agent.color": (54, 88, 188)}  # drawn 1.2 times as light
+COLOURS = {"block.color": (99, 113, 128), "agent.color": (54, 88, 188)}  # drawn 1.2 times lighter
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class SwmTrial:
         return trial
 
     def steps(self, method: str, models: int) -> int:
-        """Populations of a search: the aligned choice rolls the last one out again by all."""
+        """Populations of a search: aligned choice rolls the last one out again with all models."""
         last = models * self.samples if method == ALIGNED else 0
         found = (self.evaluations - last) // self.samples
         if found < 1:
@@ -133,11 +133,11 @@ class SwmTrial:
 
 
 class CheapestSolver(AlignedSolver):
-    """The cheapest candidate of the last population: the other half of what `aligned` changes."""
+    """The cheapest candidate of the last population: an ablation of `aligned`."""
 
     def choose(self, info: Any, candidates: Tensor) -> Tensor:
-        """By the cost that was searched."""
-        return self.recorder.last[1].argmin(1)  # the first of equals
+        """Positions of the cheapest candidates by the cost of the search."""
+        return self.recorder.last[1].argmin(1)  # ties: the first
 
 
 class Count(gymnasium.Wrapper):  # type: ignore[misc]

@@ -1,9 +1,9 @@
 """The paper's main table from stored rows: every method, every task, the paper's cell beside ours.
 
-Nothing is run here. A cell is counted from the rows of one study; where no study has rows of a
-method on those pools, the cell is listed as missing, with the reason and the command that makes it.
-Rows of the studies main-pusht, main-reacher and main-granular, where all methods decided on the
-same starts, come first; rows of the earlier studies stand in until those are there, and are marked.
+Nothing is run here. A cell is computed from the rows of one study; if no study has rows of a method
+on those pools, the cell is listed as missing, with the reason and the command that makes it. Rows
+of the studies main-pusht, main-reacher and main-granular, where all methods decided on the same
+starts, have priority; otherwise rows of earlier studies are used and marked.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,11 +38,11 @@ MARKS = "¹²³⁴⁵⁶⁷⁸⁹"
 
 @dataclass(frozen=True)
 class Source:
-    """Where rows of a column are looked for."""
+    """A study and a view that may have rows for a column."""
 
     study: str
     view: str  # a case, or its eligible starts
-    first: int = 0  # only so many of its starts; 0: all
+    first: int = 0  # only its first starts, this many; 0: all
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Column:
 
     title: str
     task: str
-    sources: tuple[Source, ...]  # the first that has rows is the column's own
+    sources: tuple[Source, ...]  # by priority: the first that has rows is used
     pools: str
     case: str = ""
     population: str = "confirmation"
@@ -103,17 +103,17 @@ FINE = _grains("fine", "main-fine")  # 200 grains, goals of two kinds: a second 
 
 @dataclass(frozen=True)
 class MainTable:
-    """Stored results of any number of studies."""
+    """The table over stored results of any number of studies."""
 
     found: tuple[Results, ...]
 
     def source(self, of: Source) -> Results | None:
-        """The run of a study with most starts of that view."""
+        """The run of a study with the most starts of that view."""
         runs = [r for r in self.found if r.design.name == of.study and of.view in r.views]
         return max(runs, key=lambda r: len(self._rows(of, r)), default=None)
 
     def rows(self, of: Source, method: str) -> list[Row]:
-        """Of one method; none where it was not run."""
+        """Rows of one method; empty if it was not run."""
         if (run := self.source(of)) is None:
             return []
         name = run.design.paper_names.get(method, method)
@@ -125,12 +125,12 @@ class MainTable:
 
     @cached_property
     def used(self) -> list[Source]:
-        """Every source that a cell comes from, in order; its place is its mark."""
+        """Sources of all cells, in order; the position of a source is its mark."""
         cells = [self.cell(c, m)[1] for c in (*COLUMNS, *FINE) for m in METHODS]
         return list(dict.fromkeys(of for of in cells if of is not None))
 
     def cell(self, column: Column, method: str) -> tuple[str, Source | None]:
-        """Ours, and where it is from."""
+        """Our cell, and its source."""
         for of in column.sources:
             if rows := self.rows(of, method):
                 return _counted(rows, column.factor), of
@@ -161,7 +161,7 @@ class MainTable:
         return Table("main", "The main table", tuple(columns), tuple(lines), note)
 
     def sources(self) -> Table:
-        """What the marks stand for."""
+        """Table of the marks of sources."""
         lines = []
         for mark, of in zip(MARKS, self.used, strict=False):
             run = self.source(of)
@@ -174,12 +174,12 @@ class MainTable:
         return Table("main-sources", "Where the cells are from", columns, tuple(lines))
 
     def lacks(self, column: Column, method: str) -> bool:
-        """Whether a cell that the paper has, or that is ours, has no rows here."""
+        """Whether a cell of the paper, or of our methods, has no rows."""
         wanted = method == OURS or bool(column.theirs(method))
         return wanted and not self.cell(column, method)[0]
 
     def missing(self) -> Table:
-        """Cells that have no rows, why, and what makes them."""
+        """Table of cells without rows: reason, and command that makes them."""
         found: dict[tuple[str, str, str], tuple[list[str], list[str]]] = {}
         for column in (*COLUMNS, *FINE):
             for method in METHODS:
@@ -196,7 +196,7 @@ class MainTable:
         return Table("main-missing", "Missing cells", columns, lines, note)
 
     def tables(self) -> tuple[Table, ...]:
-        """All four."""
+        """All four tables."""
         return self.main(), self.main(FINE), self.sources(), self.missing()
 
 
@@ -212,7 +212,7 @@ def find_results(places: Sequence[Path]) -> tuple[Results, ...]:
 
 
 def write_main(out: Path, places: Sequence[Path]) -> MainTable:
-    """The tables as files, and one page."""
+    """Write the tables as files, and one page."""
     found = MainTable(find_results(places))
     with naming(out):
         (out / "tables").mkdir(parents=True, exist_ok=True)
@@ -249,7 +249,7 @@ def _reason(column: Column, method: str) -> tuple[str, str]:
 
 
 def _needed(method: str) -> Iterator[str]:
-    """Geometries that a method reads."""
+    """Geometries that a method uses."""
     if method.startswith("native "):
         yield method.removeprefix("native ")
     elif method in ADAPTED:

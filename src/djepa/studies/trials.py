@@ -1,6 +1,6 @@
-"""Rows of episodes that another library ran: one per method and episode, kept as they come.
+"""Rows of episodes run by another library: one per method and episode, stored immediately.
 
-A trial is one JSON file: what was run, and its rows. Running it again does what is missing.
+A trial is one JSON file: its settings and its rows. Running it again adds missing rows.
 """
 
 import json
@@ -23,14 +23,14 @@ from djepa.files import to_json, write_atomically
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the file holds."""
+    """Content of the file."""
 
     about: dict[str, Any]
     rows: list[dict[str, Any]]
 
 
 class _Head(msgspec.Struct, frozen=True):
-    """What every row has, whatever else."""
+    """Fields that every row has."""
 
     episode: int
     method: str
@@ -39,7 +39,7 @@ class _Head(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Trial:
-    """A file of rows; `about` says what was run and must be the same when it is continued."""
+    """A file of rows; `about` holds the settings, which must be equal when it is continued."""
 
     path: Path
     about: dict[str, Any]
@@ -47,7 +47,7 @@ class Trial:
 
     @classmethod
     def open(cls, path: Path, about: dict[str, Any] | None = None) -> "Trial":
-        """What is there, or an empty one."""
+        """Read the trial at `path`, or begin an empty one."""
         if not path.exists() and about is not None:
             return cls(path, json.loads(json.dumps(about)))
         known = decode(path, read_bytes(path, LARGEST), _File)
@@ -61,12 +61,12 @@ class Trial:
         return found
 
     def missing(self, episodes: int, methods: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-        """Episode by episode, so that whatever is there is paired."""
+        """Missing (episode, method), episode by episode, so that stored rows are paired."""
         for episode in range(episodes):
             yield from ((episode, m) for m in methods if (episode, m) not in self.rows)
 
     def add(self, episode: int, method: str, success: bool, controls: int, **more: Any) -> None:
-        """One row more, on the disk at once."""
+        """Add a row and write it to disk."""
         row = {"episode": episode, "method": method, "success": bool(success)}
         self.rows[episode, method] = {**row, "controls": int(controls), **more}
         text = to_json({"about": self.about, "rows": [self.rows[key] for key in sorted(self.rows)]})
@@ -74,17 +74,17 @@ class Trial:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """In the order in which they were run."""
+        """Methods in the order in which they were run."""
         return tuple(self.about["methods"])
 
     @property
     def episodes(self) -> list[int]:
-        """Those that every method ran."""
+        """Episodes that every method ran."""
         every = {n for n, _ in self.rows}
         return [n for n in sorted(every) if all((n, m) in self.rows for m in self.methods)]
 
     def successes(self, method: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """(N,) of the episodes that every method ran."""
+        """(N,) success on the episodes that every method ran."""
         return np.array([self.rows[n, method]["success"] for n in self.episodes], bool)
 
     def pair(self, ours: str, theirs: str) -> Paired:
@@ -106,7 +106,7 @@ class Trial:
 
 
 def run_and_print(kind: Callable[..., Any], against: str) -> None:
-    """The command of a trial."""
+    """Run a trial from the command line and print its table."""
     warnings.filterwarnings("ignore")
     trial = tyro.cli(kind)
     try:

@@ -24,7 +24,7 @@ WAYS = ("within", "pooled")
 
 
 def audit(*cases: str) -> Measure:
-    """On the audit starts of these cases."""
+    """The audit on the audit starts of these cases."""
 
     def run(study: Study, case: Case, say: Say) -> list[dict[str, Any]]:
         (own,) = study.cases("audit", case.group)
@@ -118,7 +118,7 @@ def _by_shortlist(
 def audit_figures(
     results: Results, cases: Sequence[str], folder: Path
 ) -> Iterator[tuple[str, str]]:
-    """Stem and caption of those that the stored audits of these cases have numbers for."""
+    """Draw the figures for which the stored audits have numbers; stem and caption of each."""
     for case, stored in results.measured("audit").items():
         if case not in cases:
             continue
@@ -144,7 +144,7 @@ def audit_figures(
 
 
 def _each(audits: Audits, part: str) -> dict[str, dict[int, Any]]:
-    """Model -> shortlist -> values of the starts that count, where every model has some."""
+    """Model -> shortlist -> values of starts with both outcomes, if every model has some."""
     found = {
         a["name"]: {e["shortlist"]: [x for x in e["each"] if x is not None] for e in a[part]}
         for a in audits

@@ -1,4 +1,4 @@
-"""When choices succeed, and what they look like. The pictures illustrate; nothing is counted there.
+"""Time of success of choices, and pictures of them. Pictures illustrate and are not counted.
 
 Legend: N starts, K candidates.
 """
@@ -48,7 +48,7 @@ def _chosen(study: Study, case: Case) -> dict[str, list[int]]:
 
 
 def _lengths(study: Study, case: Case, say: Say) -> dict[str, Any]:
-    """Executed length and first success of what every method chose."""
+    """Executed length and first success of every method's choices."""
     outcome, found = _bank(study, case).outcome, {}
     for method, ids in _chosen(study, case).items():
         rows = np.arange(len(ids))
@@ -101,7 +101,7 @@ def _views(study: Study, case: Case, say: Say) -> dict[str, Any]:
         choices = executed(bank, row, picks)
         drawn = {name: png_bytes(draw(bank, choices)) for name, draw in PICTURES.items()}
         drawn[FILM] = film(bank, choices)
-    except DjepaError as error:  # no OpenGL here: everything else is there
+    except DjepaError as error:  # without OpenGL only pictures are missing
         say(f"  no pictures: {error}")
         return {}
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ def _figures(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def embed(stem: Path, data: bytes, stored: dict[str, Any]) -> None:
-    """A PNG, also inside an SVG, as pages show figures; a CSV says what it shows."""
+    """Write a PNG, the same inside an SVG for pages, and a CSV that describes it."""
     width, height = Image.open(io.BytesIO(data)).size
     text = base64.b64encode(data).decode()
     svg = (

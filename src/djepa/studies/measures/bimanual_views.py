@@ -1,12 +1,12 @@
-"""What two choices of one start look like: grasp, sequence, end from above, and a film.
+"""Pictures of two choices of one start: grasp, sequence, end from above, and a film.
 
     grasp      both choices when the grasps should hold, obliquely
     sequence   strips of both, obliquely, each up to its own stop
-    overhead   both ends from above, in the same enlarged crop around what has a colour
+    overhead   both ends from above, in the same enlarged crop around coloured objects
     film       both sequences side by side, as an animation
 
-Every picture says in itself whose it is, when, and how the sequence ended. Rows and names are drawn
-with Pillow; nothing is counted here.
+Every picture contains its method, its time and the outcome of the sequence. Rows and names are
+drawn with Pillow; nothing is counted here.
 
 Legend: H commands, h rows and w columns of a picture.
 """
@@ -31,7 +31,7 @@ CAMERAS = {"bimanual": ("left", "head"), "aloha": ("angle", "top")}  # oblique, 
 COLUMNS = 7  # pictures of a strip
 SMALL, LARGE = (165, 220), (330, 440)  # rows and columns of a picture
 DRAWN = (480, 640)  # before a crop is cut out
-AROUND, LEAST = 40, 200  # px around what has a colour, and least height of the crop
+AROUND, LEAST = 40, 200  # px around coloured objects, and least height of the crop
 GAP, HEAD = 6, 26  # px between pictures, and of the line above a row
 HELD = 0.6  # s between a grasp's moment and its picture: the grippers have closed
 
@@ -57,12 +57,12 @@ class Shown:
 
     @property
     def said(self) -> str:
-        """How it ended."""
+        """The outcome in words."""
         how = "success" if self.success else "stopped, no success"
         return f"{how}, {SECONDS * self.stop:.1f} s"
 
     def until(self, moment: int) -> int:
-        """That moment, or the stop if it comes before."""
+        """The smaller of `moment` and the stop."""
         return min(moment, self.stop)
 
 
@@ -79,7 +79,7 @@ def executed(bank: BimanualBank, row: int, picks: dict[str, int]) -> list[Shown]
 
 
 def moments(stop: int, count: int = COLUMNS) -> list[int]:
-    """At most so many, evenly from the start to a sequence's own stop."""
+    """At most `count` moments, evenly from the start to a sequence's stop."""
     return sorted({round(at) for at in np.linspace(0, stop, count)})
 
 
@@ -90,7 +90,7 @@ def grasp(bank: BimanualBank, choices: list[Shown]) -> Image.Image:
 
 
 def sequence(bank: BimanualBank, choices: list[Shown]) -> Image.Image:
-    """A strip of each."""
+    """A strip of pictures of each choice."""
     world, camera = world_of(bank.config.task), CAMERAS[bank.config.world][0]
     h, w = SMALL
     sheet = Canvas(GAP + COLUMNS * (w + GAP), len(choices) * (HEAD + h + GAP) + GAP)
@@ -132,7 +132,7 @@ def crop(task: str, pictures: Frames) -> tuple[int, int, int, int]:
 
 
 def png_bytes(picture: Image.Image) -> bytes:
-    """A picture as it is stored."""
+    """A picture as PNG."""
     picture.save(data := io.BytesIO(), "PNG", optimize=True)
     return data.getvalue()
 
@@ -151,7 +151,7 @@ def _beside(bank: BimanualBank, choices: list[Shown], at: int) -> Image.Image:
 
 
 def _tiled(choices: list[Shown], tiles: list[Image.Image], at: int | None) -> Image.Image:
-    """Side by side, each with its name; `at` None: all at their ends."""
+    """Pictures side by side with names; if `at` is None, each at its end."""
     h, w = LARGE
     sheet = Canvas(GAP + len(tiles) * (w + GAP), HEAD + h + GAP)
     for i, (one, tile) in enumerate(zip(choices, tiles, strict=True)):

@@ -28,7 +28,7 @@ Budgets = dict[str, dict[int, list[float]]]  # method -> candidates -> success b
 def budget(methods: Sequence[str], eligible: tuple[str, ...] = ()) -> Measure:
     """Success of these methods on 8, 16 and 32 candidates of a pool and on all of them.
 
-    On all starts of every case; or on the `eligible` starts of some, beside the paper's figures.
+    On all starts of every case; or on eligible starts of the cases in `eligible`, beside the paper.
     """
 
     def run(study: Study, case: Case, say: Say) -> Budgets:
@@ -72,7 +72,7 @@ def budgets(
 
 
 def nested(evidence: Evidence, seed: int) -> Tensor:
-    """(N, K) positions: a start's first k are its subset of k, by a draw of its own."""
+    """(N, K) a random order of each start's candidates; the first k are its subset of size k."""
     by_id = evidence.ids.argsort(dim=1).cpu().numpy()
     rows = [
         by_id[i][generator("budget", seed, identity).permutation(evidence.candidates)]
@@ -125,7 +125,7 @@ def _printed(results: Results, case: str, method: str, k: int) -> str:
 
 
 def _spread(shares: Sequence[float]) -> str:
-    """Mean and ends in percent; the mean alone where all are equal."""
+    """Mean and range in percent; the mean alone if all are equal."""
     low, high, mean = (100 * f(shares) for f in (min, max, np.mean))
     return f"{mean:.1f}" if low == high else f"{mean:.1f} ({low:.1f}-{high:.1f})"
 

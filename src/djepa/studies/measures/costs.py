@@ -16,7 +16,7 @@ def costs(
     factor: float = 1.0,
     only: tuple[str, ...] = (),
 ) -> Measure:
-    """These methods against another; made from the rows, so nothing is run."""
+    """These methods against another, from stored rows."""
 
     def figures(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
         for case in only or results.rows:

@@ -31,9 +31,9 @@ FILM = 128  # pixels
 def inspector(
     methods: Sequence[str], against: str, many: tuple[int, int, int], only: tuple[str, ...] = ()
 ) -> Measure:
-    """Starts on which ours and another method differ, as the page shows them.
+    """Starts on which ours and another method differ, for the inspector.
 
-    `many` is how many gains, losses and other eligible starts are shown of each case.
+    `many`: numbers of gains, losses and other eligible starts shown per case.
     """
 
     def run(study: Study, case: Case, say: Say) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def inspector(
 
 
 def shown(ours: Bools, theirs: Bools, matters: Bools, many: tuple[int, int, int]) -> list[int]:
-    """(N,) each -> positions of so many gains, losses and others, without repetition, in order."""
+    """(N,) each -> sorted positions of `many` gains, losses and others, without repetition."""
     kinds = (ours & ~theirs, theirs & ~ours, matters)
     parts = [np.flatnonzero(kind)[:most] for kind, most in zip(kinds, many, strict=True)]
     return sorted(set(np.concatenate([*parts, np.arange(min(2, len(ours)))]).tolist()))
@@ -71,8 +71,8 @@ def view_of(choice: Choice) -> View:
 def films(methods: Sequence[str], only: tuple[str, ...] = (), also: Sequence[str] = ()) -> Measure:
     """A start on which the last method succeeds and all the others fail, executed.
 
-    Those of `also` are shown beside them, whatever they lead to; the first start on which most of
-    them fail too is taken. Frames are drawn in the look under which was decided.
+    Methods in `also` are shown with any outcome; the first start on which most of them fail too is
+    taken. Frames have the look of the decision.
     """
     shown = (*methods[:-1], *also, methods[-1])
 
@@ -112,10 +112,9 @@ def films(methods: Sequence[str], only: tuple[str, ...] = (), also: Sequence[str
 
 
 def executed(bank: Bank, start: int, chosen: Iterable[int], look: str) -> dict[str, Any]:
-    """Frames (T, S, S, 3) of what candidates led to, "0", "1" and so on, and of the goal.
+    """Frames (T, S, S, 3) of executed candidates, "0", "1" and so on, and of the goal.
 
-    In another look than the plain one they are what a model would see; there no goal is drawn
-    beneath.
+    In a look other than the plain one they are what a model sees, without the goal beneath.
     """
     d, ids, world = bank.decisions, bank.decisions.candidate_ids[start].tolist(), bank.world()
     goal, found = d.goal[start], {}

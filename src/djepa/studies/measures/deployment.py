@@ -1,4 +1,4 @@
-"""What a deployed decision costs: milliseconds from frames to choice, and what has to be carried.
+"""The cost of a deployed decision: milliseconds from frames to choice, and size of the file.
 
 Every method is exported into one file, which is loaded and plans. As in the paper (App. A), up to
 256 starts are planned in batches of 16, two passes to warm up and ten that are timed.
@@ -112,7 +112,7 @@ def exported(study: Study, group: str, method: str, lifted: str) -> Path:
 def planned(
     planner: Planner, given: Given, lift: bool, repeats: int, chosen: Sequence[int]
 ) -> tuple[list[float], dict[str, int]]:
-    """Milliseconds per start of every timed pass; how many choices and ranks came back."""
+    """Milliseconds per start of every timed pass; how many choices and ranks the lift recovered."""
     times, starts = [], sum(len(batch[-1]) for batch in given)
     device = given[0][0].device
     for turn in range(WARM + repeats):
@@ -153,7 +153,7 @@ def batches(bank: Bank, planner: Planner, most: int, device: str) -> Given:
 
 
 def installed(files: Iterable[Path]) -> list[str]:
-    """Packages beside djepa, of those it requires, that a new process needs to load planners."""
+    """Required packages beside djepa that a new process loads for planners."""
     command = [sys.executable, "-c", INSTALLED, *map(str, files)]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
 
@@ -194,7 +194,7 @@ def _tables(results: Results) -> Iterator[Table]:
 def _line(
     results: Results, case: str, name: str, of: dict[str, Any], solved: tuple[Any, Any]
 ) -> tuple[str, ...]:
-    """One planner; (the paper's figure) where it prints one of the same."""
+    """The row of one planner, with the paper's figure in parentheses if it prints one."""
     ms, method = of["milliseconds"], of["method"]
 
     def beside(text: str, quantity: str) -> str:

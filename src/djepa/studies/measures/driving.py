@@ -1,4 +1,4 @@
-"""PDMS and its parts, collisions won and lost, and the PDMS of single scenes.
+"""PDMS and its parts, collisions avoided and caused, and the PDMS of single scenes.
 
 Legend: N scenes, K candidates.
 """
@@ -26,7 +26,7 @@ NATIVE = "native score"
 
 
 def chosen_parts(study: Study, case: Case) -> dict[str, dict[str, Floats]]:
-    """Method -> part -> (N,) of what it chose."""
+    """Method -> part -> (N,) values of its choices."""
     bank = TrafficBank(study.out / "banks" / case.folder)
     rows = {name: i for i, name in enumerate(bank.known.names)}
     at = [rows[name] for name in study.population("confirmation", case).evidence.identities]
@@ -42,7 +42,7 @@ def chosen_parts(study: Study, case: Case) -> dict[str, dict[str, Floats]]:
 
 
 def _run(study: Study, case: Case, say: Say) -> dict[str, Any]:
-    """Means, their intervals by whole logs, and what changed against the native choice."""
+    """Means, their intervals over whole logs, and changes against the native choice."""
     parts, logs = chosen_parts(study, case), log_of(study.rows(case.name))
     before, found = parts[NATIVE], {}
     for method, of in parts.items():
@@ -63,7 +63,7 @@ def _run(study: Study, case: Case, say: Say) -> dict[str, Any]:
 
 
 def _points(change: Floats, logs: npt.NDArray[Any]) -> list[float]:
-    """Mean of (N,) changes in points of 100, and its interval by whole logs."""
+    """Mean of (N,) changes in points of 100, and its interval over whole logs."""
     return [round(100 * x, 3) for x in (float(change.mean()), *mean_interval(change, logs))]
 
 

@@ -25,7 +25,7 @@ from djepa.worlds.traffic.scene import EVERY, FRONT, REAR, WIDTH
 SIDE, CM = 80, 100  # m of the table, centimetres in a metre
 OTHERS = {(9.0, 2.5): 4, (4.6, 1.9): 12, (0.8, 0.8): 6}  # length and width in m: how many are drawn
 LONG, SMALL = 6.5, 2.2  # m; between them it is drawn as a car
-AWAY = -500 * CM  # where those are drawn that are not there
+AWAY = -500 * CM  # where absent ones are drawn, out of view
 EGO = tuple((CM * x, CM * y) for x, y in (
     (FRONT, WIDTH / 2), (-REAR, WIDTH / 2), (-REAR, -WIDTH / 2), (FRONT, -WIDTH / 2)))  # fmt: skip
 
@@ -33,7 +33,7 @@ EGO = tuple((CM * x, CM * y) for x, y in (
 def inspector(methods: Sequence[str], many: tuple[int, int, int]) -> Measure:
     """Scenes on which ours and the native choice differ.
 
-    `many` is how many are shown in which only the native choice collides, only ours, and in which
+    `many`: numbers of scenes in which only the native choice collides, only ours, and in which
     ours gains ten points.
     """
 
@@ -57,7 +57,7 @@ def inspector(methods: Sequence[str], many: tuple[int, int, int]) -> Measure:
             "shape": bank.config.shape,
             "side": SIDE * CM,
             "parts": [asdict(part) for part in _parts()],
-            "pace": 2.0,  # states a second: one is half a second
+            "pace": 2.0,  # states per second: one per 0.5 s of the scene
             "angle": ANGLE,
             "stride": 1,
             "geometries": list(costs),
@@ -89,7 +89,7 @@ def _parts() -> list[Part]:
 
 
 def _scene(study: Study, case: Case, row: int, at: int) -> dict[str, Any]:
-    """What the page shows of one scene: success is a PDMS near the best, cost is 1 - PDMS."""
+    """Data of one scene for the page: success is a PDMS near the best, cost is 1 - PDMS."""
     bank, scene = bank_of(study, case), drawn(study, case, at)
     paths = np.array(scene["paths"])[:, ::EVERY]  # (K, 9, 3)
     K, around = len(paths), _others(scene)
@@ -115,7 +115,7 @@ def _scene(study: Study, case: Case, row: int, at: int) -> dict[str, Any]:
 
 
 def _others(scene: Mapping[str, Any]) -> Any:
-    """(9, 66) whole numbers: of each size those that come nearest to the car's start."""
+    """(9, 66) integers: of each size the road users nearest to the car's start."""
     paths = [one[::EVERY] for one in scene["others"]]
     found = np.full((9, sum(OTHERS.values()), 3), AWAY)
     away = [min((np.hypot(*p[:2]) for p in one if p is not None), default=np.inf) for one in paths]
@@ -143,5 +143,5 @@ def _flat(points: Array) -> Any:
 
 
 def _placed(poses: Array) -> Any:
-    """(..., 3) poses -> the same on the table, angles in thousandths of a radian."""
+    """(..., 3) poses -> poses on the table, angles in thousandths of a radian."""
     return np.concatenate([_flat(poses[..., :2]), whole(-ANGLE * poses[..., 2:])], -1)

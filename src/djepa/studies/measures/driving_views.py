@@ -1,6 +1,6 @@
 """Driving scenes for figures and the inspector. They illustrate; nothing is counted on them.
 
-Each figure shows the first scene of a case, in the order of the bank, that its rule asks for.
+Each figure shows the first scene of a case, in the order of the bank, that satisfies its rule.
 
 Legend: N scenes, K candidates, T road users.
 """
@@ -29,7 +29,7 @@ Mask = npt.NDArray[np.bool_]
 Parts = Mapping[str, npt.NDArray[np.float64]]
 TURNS, BEND = ("comfort",), 0.3  # rad that the native choice turns
 SEEN = 70.0  # m around the car that are drawn
-FILMED = ("avoided", "harmed")  # figures that are films too
+FILMED = ("avoided", "harmed")  # figures that are also films
 TOUCH = "A ring is around the car while it touches another, whoever is at fault."
 RULES: dict[str, tuple[str, Callable[[Parts, Parts], Mask]]] = {
     "fan": (
@@ -120,7 +120,7 @@ def drawn(study: Study, case: Case, row: int) -> dict[str, Any]:
 
 
 def from_above(scene: Scene, poses: Array, parts: Parts) -> dict[str, Any]:
-    """The same of (K, 8, 3) candidates of a scene, and (K,) parts of their PDMS."""
+    """`drawn` for (K, 8, 3) candidates of a scene and (K,) parts of their PDMS."""
     states = execute(scene.ego, poses)
     local = to_frame(scene.ego[:3], states[..., :3])
     near = _near(scene)
@@ -165,7 +165,7 @@ def _figures(results: Results, folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _nearest(scene: Mapping[str, Any], k: int) -> int:
-    """The step at which a drive comes nearest to somebody who moves or stands ahead."""
+    """The step at which a drive is nearest to a road user that moves or stands ahead."""
     path = np.array(scene["paths"])[k]
     centre = path[:, :2] + TO_CENTRE * np.stack([np.cos(path[:, H]), np.sin(path[:, H])], 1)
     best, found = np.inf, STEPS
@@ -177,7 +177,7 @@ def _nearest(scene: Mapping[str, Any], k: int) -> int:
 
 
 def _lacks(parts: Mapping[str, float]) -> str:
-    """What costs points, in words."""
+    """The parts of PDMS that lose points, in words."""
     words = {"nc": "collision", "dac": "leaves the road", "ttc": "too near", "comfort": "rough"}
     found = [word for part, word in words.items() if parts[part] < 1]
     if parts["nc"] * parts["dac"] > 0 and parts["ep"] < 0.995:
@@ -204,5 +204,5 @@ def _short(values: Any, digits: int = 2) -> Any:
 
 
 def bank_of(study: Study, case: Case) -> TrafficBank:
-    """Its scenes."""
+    """The bank of a case."""
     return TrafficBank(study.out / "banks" / case.folder)

@@ -1,4 +1,4 @@
-"""Episodes of a closed-loop study: how soon and at what expense they end, and films of some.
+"""Episodes of a closed-loop study: time to success, model evaluations, and films.
 
 Legend: N episodes, T the budget in controls.
 """
@@ -30,9 +30,9 @@ FLOOR = "random controls"
 
 
 def expense(find: Find, drawn: Sequence[str]) -> Measure:
-    """Success within k controls, controls until success, model evaluations of an episode.
+    """Success within k controls, controls until success, model evaluations per episode.
 
-    `drawn` are the methods of the figure: of more than seven lines some look the same.
+    `drawn` are the methods of the figure: there are only seven line styles.
     """
 
     def run(study: Study, case: Case, say: Say) -> dict[str, Any]:
@@ -101,9 +101,9 @@ def _curves(drawn: Sequence[str], results: Results, folder: File) -> Iterator[tu
 
 
 def replays(find: Find, ours: str, theirs: str, many: tuple[int, int, int]) -> Measure:
-    """Episodes on which ours and another planner differ, as the page replays them.
+    """Episodes on which ours and another planner differ, for the page's replay.
 
-    `many` is how many gains, losses and others are shown of each case.
+    `many`: numbers of gains, losses and others shown per case.
     """
 
     def run(study: Study, case: Case, say: Say) -> dict[str, Any]:

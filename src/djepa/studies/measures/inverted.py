@@ -1,5 +1,5 @@
-"""One inverted pair, as recorded: two candidates of one start, of which the worse is predicted
-nearer the goal. It illustrates; nothing is counted on it.
+"""One inverted pair from a bank: two candidates of one start, of which the worse is predicted
+nearer the goal. It is an illustration and not counted.
 
 Legend: N starts, K candidates.
 """
@@ -62,7 +62,7 @@ def first_pair(
 ) -> dict[str, Any]:
     """(N, K) -> the first start with a positive gap, and its nearest failure and success.
 
-    Ties go to the smaller ID; empty where there is no such start.
+    Ties go to the smaller ID; empty if there is no such start.
     """
     gaps = distance_gap(distances, success).each
     starts = [n for n, gap in enumerate(gaps) if gap is not None and gap > 0]

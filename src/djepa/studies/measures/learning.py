@@ -1,4 +1,4 @@
-"""Success by number of fitting starts. It describes; nothing is chosen by it."""
+"""Success by number of fitting starts. It is reported; nothing is selected by it."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from djepa.studies.study import Study
 
 
 def learning(methods: Sequence[str]) -> Measure:
-    """These fusions and alignments of the recipe, fitted anew on more and more starts."""
+    """These fusions and alignments of the recipe, refitted on increasing numbers of starts."""
 
     def run(study: Study, case: Case, say: Say) -> list[dict[str, Any]]:
         fit, calibration = study.parts(case.group)

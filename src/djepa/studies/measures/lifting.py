@@ -31,7 +31,7 @@ DRAWN = 256  # starts whose ranks are drawn
 
 
 def lifting(methods: Sequence[str], geometry: str) -> Measure:
-    """The ranks of these methods, written into the futures of one geometry; the last is drawn."""
+    """Ranks of these methods lifted into futures of one geometry; the last method is drawn."""
 
     def run(study: Study, case: Case, say: Say) -> dict[str, Any]:
         (test, choices), found = study.decided(case), {}
@@ -58,8 +58,8 @@ def lifting(methods: Sequence[str], geometry: str) -> Measure:
 def lift(
     choice: Choice, evidence: Evidence, bank: Bank, name: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What was recovered, and arrays to draw: (n, K) ranks before, wanted and after, and the last
-    latents (K, D) of the first start whose choice the lift changes, before and after, its goal.
+    """Statistics of recovered ranks, and arrays to draw: (n, K) ranks before, wanted and after;
+    for the first start whose choice the lift changes, last latents (K, D) before and after, goal.
     """
     stored = read_predictions(bank, name)
     assert stored.futures is not None

@@ -1,5 +1,5 @@
-"""The paper's ablations on starts of their own, beside its figures. They describe; nothing is
-chosen by them.
+"""The paper's ablations on separate starts, beside its figures. They are reported; nothing is
+selected by them.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from djepa.studies.study import Study
 
 
 def mechanism(case: str) -> Measure:
-    """Success of the methods that the paper's ablations print, on starts of their own."""
+    """Success of the methods in the paper's ablations, on separate starts."""
 
     def run(study: Study, case: Case, say: Say) -> dict[str, Any]:
         (own,) = study.cases("mechanism", case.group)

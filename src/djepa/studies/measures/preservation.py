@@ -1,8 +1,8 @@
-"""Objective preservation: what adapting a predictor does to its prediction and to its decisions.
+"""Objective preservation: the effect of adapting a predictor on predictions and decisions.
 
 For every method the mean squared error of predicted against realised latents, over all candidates
-and blocks, beside the success of what it chooses (App. E): a better predictor need not decide
-better, and a method that decides better may predict worse.
+and blocks, beside the success of its choices (App. E): a better predictor need not decide better,
+and a method that decides better may predict worse.
 
 Legend: N starts, K candidates, B blocks of five controls, D latent.
 """
@@ -28,14 +28,14 @@ from djepa.studies.results import Results
 from djepa.studies.stages import Say
 from djepa.studies.study import Study
 
-STARTS, BATCH = 64, 8  # whose executed frames are encoded, 315 each; so many at a time
+STARTS, BATCH = 64, 8  # starts, with 315 executed frames each to encode; starts at a time
 
 
 def preservation(native: str, adapted: Mapping[str, str], geometry: str = "tdjepa") -> Measure:
-    """Of the unchanged geometry and of adapted ones: method -> column of the evidence."""
+    """Measure the unchanged geometry and adapted ones; `adapted` is method -> column."""
 
     def run(study: Study, case: Case, say: Say) -> dict[str, list[float]]:
-        """Method -> error of each of the first starts; one that samples predicts no future."""
+        """Method -> error of each of the first starts; not for methods that sample futures."""
         bank, device = study.bank(case), study.place.device
         model = load_geometry(geometry, device)
         assert isinstance(model, LeWM)

@@ -1,6 +1,6 @@
-"""Does the evidence of confirmation starts look like that of the calibration? No outcome is read.
+"""Test whether evidence of confirmation starts differs from that of calibration starts.
 
-Where it does not, what was calibrated there says nothing here: neither gate nor limit on harm.
+No outcome is read. If it differs, calibrated gates and limits on harm need not hold.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ TEXT = (
 
 
 def shift_of(study: Study, case: Case) -> Shift | None:
-    """All starts of a case beside those of the calibration; None if they are too few to tell."""
+    """Shift of a case against the calibration starts; None if there are too few starts."""
     window = study.design.evidence(study.bank(case), case.look)
     if len(set(map(start_of, window.identities))) < LEAST:
         return None
