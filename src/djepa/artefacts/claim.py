@@ -1,7 +1,7 @@
-"""Files that a command writes: made anew if they are of our own kind, else left alone.
+"""Files that a command writes: overwritten if they are of the same kind, else left unchanged.
 
-A kind is known by what its files hold: a mark near either end, or the names at the top of a JSON.
-An empty file holds nothing that could be lost.
+The content of a file identifies its kind: a mark near either end, or the top-level names of a JSON
+file. An empty file may be overwritten.
 """
 
 from collections.abc import Callable
@@ -13,12 +13,15 @@ from djepa.artefacts.store import locate, remote
 from djepa.errors import DjepaError
 from djepa.files import naming
 
-NEAR = 2**16  # bytes from either end in which a mark stands
-Ours = Callable[[Path], bool]  # whether a file that is there is of our own kind
+NEAR = 2**16  # bytes from either end in which a mark is searched
+Ours = Callable[[Path], bool]  # whether an existing file is of the same kind
 
 
 def claim_file(path: Path | str, ours: Ours) -> None:
-    """Make the folder of a file, and refuse to write over somebody's; ask before long work."""
+    """Make the folder of a file, and refuse to overwrite a file of another kind.
+
+    Call it before long work.
+    """
     file = locate(path)
     with naming(file):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -32,12 +35,12 @@ def claim_file(path: Path | str, ours: Ours) -> None:
 
 
 def marked(mark: bytes) -> Ours:
-    """Files that hold these bytes near their beginning or their end."""
+    """A test for files with these bytes near their beginning or their end."""
     return lambda file: any(mark in part for part in _ends(file))
 
 
 def named(*names: str) -> Ours:
-    """JSON files with these names at the top, or in the first entry of their list."""
+    """A test for JSON files with these top-level names, or with them in the first list entry."""
     return lambda file: {*names} <= _top(file)
 
 
@@ -53,12 +56,12 @@ GRAPH = marked(b"\x05djepa")  # the producer of an ONNX file, a string of five l
 
 
 def claim_figure(path: Path | str) -> None:
-    """The same for a picture; one whose suffix we do not draw is refused by whoever draws it."""
+    """`claim_file` for a picture; the drawing function refuses unknown suffixes."""
     claim_file(path, PICTURES.get(locate(path).suffix, lambda file: False))
 
 
 def metadata_of(suffix: str) -> dict[str, Any]:
-    """What our pictures say of themselves, by which they are known; no date."""
+    """Metadata that identify our pictures; no date."""
     return {"Software": "djepa"} if suffix == ".png" else {"Creator": "djepa", "Date": None}
 
 
@@ -73,7 +76,7 @@ def _ends(file: Path) -> tuple[bytes, ...]:
 
 
 def _top(file: Path) -> set[str]:
-    """Names at the top of a JSON file, none of another file."""
+    """Top-level names of a JSON file; empty for another file."""
     try:
         value = decode(file, read_bytes(file, LARGEST), Any)
     except DjepaError:

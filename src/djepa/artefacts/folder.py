@@ -1,4 +1,4 @@
-"""Read a finished folder: every file it lists is there, whole and unchanged."""
+"""Read a finished folder and verify that every listed file exists, whole and unchanged."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -37,7 +37,7 @@ class Folder:
     def __init__(self, path: Path | str, kind: Kind) -> None:
         self.path, self.kind = locate(path), kind
         self.manifest, self.hash = read_manifest(self.path, kind)
-        self._whole = self.manifest.version == kind.version  # earlier ones may lack fields
+        self._whole = self.manifest.version == kind.version  # earlier versions may lack fields
         about = self.manifest.about
         self.about: Any = typed(self.path / MANIFEST, about, kind.about, self._whole)
         there = far.sizes() if (far := remote(self.path)) else None
@@ -49,7 +49,7 @@ class Folder:
                 check_size(self.path / name, there.get(name), size, kind)
 
     def read(self, name: str) -> bytes:
-        """One listed file, whole and as it was written."""
+        """The verified bytes of one listed file."""
         if name not in self.manifest.files:
             raise DjepaError(f"{self.path / MANIFEST} does not list {name}. {self.kind.again}")
         return read_checked(self.path / name, self.manifest.files[name], None, self.kind)
@@ -59,7 +59,7 @@ class Folder:
         return decode(self.path / name, self.read(name), kind, self._whole)
 
     def record(self, name: str) -> Any:
-        """A listed JSON file as the record that its kind of folder has there."""
+        """A listed JSON file as the record type that its kind of folder declares."""
         return self.json(name, self.kind.records[name])
 
     def tensors(self, name: str) -> "dict[str, Tensor]":
@@ -67,12 +67,12 @@ class Folder:
         return load_tensors(self.path / name, self.read(name))
 
     def verify(self) -> None:
-        """Every file, one after the other."""
+        """Verify every file."""
         for name in self.manifest.files:
             self.read(name)
 
     def belongs(self, what: str, expected: str) -> None:
-        """Refuse a part that was made from something else."""
+        """Raise unless the folder was made from `what` with the expected hash."""
         there = self.manifest.made_from.get(what)
         if there != expected:
             raise DjepaError(
@@ -87,7 +87,7 @@ def check_there(path: Path, size: int | None, kind: Kind) -> None:
 
 
 def check_size(path: Path, found: int | None, size: int | None, kind: Kind) -> None:
-    """Refuse what is not there, or not as large as it was written."""
+    """Raise if the file is missing (`found` is None) or has another size than was written."""
     if found is None:
         raise DjepaError(f"{path} is missing, though it was finished. {kind.again}")
     if size is not None and found != size:
@@ -97,7 +97,7 @@ def check_size(path: Path, found: int | None, size: int | None, kind: Kind) -> N
 
 
 def read_checked(path: Path, expected: str, size: int | None, kind: Kind) -> bytes:
-    """A file that is the one that was written."""
+    """The bytes of a file; an error unless size and hash are as written."""
     check_there(path, size, kind)
     if sha256(data := read_bytes(path)) != expected:
         raise DjepaError(
@@ -120,9 +120,9 @@ def load_arrays(path: Path, data: bytes) -> Arrays:
 
 
 def stacked(path: Path, parts: Iterable[Arrays], rows: int) -> Arrays:
-    """Arrays of several shards one below the other, of so many rows in all.
+    """Concatenate arrays of several shards along axis 0, `rows` rows in total.
 
-    One shard at a time is held beside the result.
+    Only one shard at a time is in memory beside the result.
     """
     found, at = dict[str, npt.NDArray[Any]](), 0
     for part in parts:
@@ -152,15 +152,15 @@ def load_tensors(path: Path, data: bytes) -> "dict[str, Tensor]":
 
 
 def seal_shard(path: Path, arrays: Arrays, record: Mapping[str, Any]) -> bytes:
-    """A file that stands alone: arrays, what they are, and the hash of both."""
+    """Bytes of a self-contained file: arrays, their record, and the hash of both."""
     stored = {**record, "sha256": _digest(arrays, record)}
     text = encode_json(path, stored).decode()
-    whole = {n: np.asarray(a, order="C") for n, a in arrays.items()}  # a scalar stays one
+    whole = {n: np.asarray(a, order="C") for n, a in arrays.items()}  # keeps scalars 0-dimensional
     return bytes(save(whole, {SEAL: text}))
 
 
 def read_shard(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """Arrays of a sealed file and its record, both as they were written."""
+    """Verified arrays of a sealed file, and its record."""
     arrays = load_arrays(path, data := read_bytes(path))
     stored = _sealed(path, data)
     expected = stored.pop("sha256", None)
@@ -170,7 +170,7 @@ def read_shard(path: Path) -> tuple[Arrays, dict[str, Any]]:
 
 
 def open_shard(path: Path, record: Mapping[str, Any]) -> Arrays:
-    """Arrays of a sealed file, if they are those of this record and whole."""
+    """Verified arrays of a sealed file; an error if its record is another one."""
     arrays, stored = read_shard(path)
     if stored != dict(record):
         raise DjepaError(f"{path} holds {stored}, not {dict(record)}. Choose another folder.")
@@ -178,7 +178,7 @@ def open_shard(path: Path, record: Mapping[str, Any]) -> Arrays:
 
 
 def shard_record(path: Path) -> dict[str, Any]:
-    """What a sealed file says it holds. Its arrays are not read, so nothing is compared."""
+    """The record of a sealed file. Its arrays are not read, so nothing is verified."""
     try:
         with path.open("rb") as file:
             size = file.read(8)

@@ -1,7 +1,7 @@
 """The journal of a folder that is being written: one checked line per finished piece of work.
 
-On this machine it is a file to which lines are appended. An object store appends nothing: there
-every line is a file of its own, whose name begins with that of the journal.
+On this machine it is a file to which lines are appended. An object store cannot append: there every
+line is a separate file, whose name begins with that of the journal.
 """
 
 import json
@@ -27,7 +27,7 @@ class Piece(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def append(journal: Path, piece: Piece, number: int) -> None:
-    """Enter a piece, the `number`-th."""
+    """Append a piece as entry `number`."""
     line = json.dumps(msgspec.to_builtins(piece), sort_keys=True, allow_nan=False)
     of = sha256(line.encode())
     if far := remote(journal):
@@ -42,7 +42,7 @@ def append(journal: Path, piece: Piece, number: int) -> None:
 
 
 def pieces_of(journal: Path) -> Iterator[Piece]:
-    """All that was entered."""
+    """All pieces in the journal."""
     for i, line in enumerate(_lines(journal), 1):
         expected, _, text = line.rstrip(b"\n").partition(b" ")
         if sha256(text).encode() != expected:
@@ -51,7 +51,7 @@ def pieces_of(journal: Path) -> Iterator[Piece]:
 
 
 def withdraw(journal: Path, name: str) -> None:
-    """Remove the pieces that a file is of."""
+    """Remove the pieces that list a file."""
     keeps = [name not in piece.files for piece in pieces_of(journal)]
     if far := remote(journal):
         for line, keep in zip(_files(far), keeps, strict=True):
@@ -63,7 +63,7 @@ def withdraw(journal: Path, name: str) -> None:
 
 
 def clear(journal: Path) -> None:
-    """Remove it."""
+    """Remove the journal."""
     if far := remote(journal):
         for line in _files(far):
             line.unlink()
@@ -82,7 +82,7 @@ def _lines(path: Path) -> list[bytes]:
         return [line.read_bytes() for line in _files(far)]
     lines = read_bytes(path).splitlines(keepends=True) if path.exists() else []
     if lines and not lines[-1].endswith(b"\n"):
-        # A line cut short can only be the last: its piece was in flight and is done again.
+        # Only the last line can be cut short: its piece was unfinished and is done again.
         lines.pop()
         write_atomically(path, b"".join(lines))
     return lines

@@ -1,7 +1,7 @@
-"""What the files of a folder must hold: which arrays, of which types, how long in which axis.
+"""Layouts of the files of a folder: names, types and shapes of their arrays.
 
-A layout says of every array its types and its axes, one word for each axis. A number is a length, a
-letter stands for the same length wherever it occurs, `*` for any.
+A layout gives for every array its types and its axes, one word per axis. A number is a length, a
+letter is the same length wherever it occurs, `*` is any length.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ def check_layout(
     sizes: Mapping[str, int] | None = None,
     again: str = "",
 ) -> dict[str, int]:
-    """Refuse other arrays than these. Returns the lengths of all letters.
+    """Refuse arrays that do not match a layout. Returns the lengths of all letters.
 
-    `sizes` are those that are known before; of the others none is 0. `again`: what to do.
+    `sizes` are lengths known before; the others must not be 0. `again`: advice in the error.
     """
     known = dict(sizes or {})
     if odd := sorted({*arrays} ^ {*layout}):
@@ -43,20 +43,20 @@ def check_layout(
 
 
 def _said(word: str, known: Mapping[str, int]) -> str:
-    """An axis as a message names it."""
+    """An axis, for a message."""
     length = known.get(word)
     return word if length is None else f"{word} above 0" if length < 0 else f"{word}={length}"
 
 
 def _fits(word: str, length: int, known: dict[str, int]) -> bool:
-    """Whether an axis is as long as it must be; a letter that is met first gets its length."""
+    """Whether an axis has the required length; a new letter is added to `known`."""
     if word == ANY or word.isdigit():
         return word == ANY or length == int(word)
     return length == known.setdefault(word, length or -1)
 
 
 def check_blocks(folder: Folder, patterns: Sequence[str], blocks: int) -> None:
-    """Refuse a manifest that lists other files than those of so many blocks, whatever it says."""
+    """Refuse a manifest that does not list exactly the files of `blocks` blocks."""
     files = folder.manifest.files
     if len(files) != blocks * len(patterns) or any(
         pattern.format(block) not in files for pattern in patterns for block in range(blocks)

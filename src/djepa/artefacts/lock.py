@@ -1,6 +1,6 @@
 """One writer at a time: a folder is locked for as long as a process writes into it.
 
-The lock goes with its process, however that ends. Stores have no locks.
+The lock ends with its process, even if that is killed. Object stores have no locks.
 """
 
 import fcntl
@@ -15,12 +15,12 @@ from djepa.artefacts.store import locate, remote
 from djepa.errors import DjepaError
 from djepa.files import naming
 
-_LENT: set[Path] = set()  # folders held by a command of this process, free for one of its writers
+_LENT: set[Path] = set()  # folders locked by a command of this process, available to its writers
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """A folder for ourselves; a clear error if another process has it."""
+    """Lock a folder inside the context; an error if another process has locked it."""
     if remote(folder):
         yield
         return
@@ -37,7 +37,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """A folder for a whole command, whose own writers may lock it one after the other."""
+    """Lock a folder for a whole command, whose own writers may lock it in turn."""
     place = folder.resolve()
     with _alone(folder):
         _LENT.add(place)
@@ -48,7 +48,7 @@ def held(folder: Path) -> Iterator[None]:
 
 
 def refuse_url(path: Path, option: str) -> None:
-    """Refuse a folder in a store where files are appended to, or read as they appear."""
+    """Refuse a URL for a folder in which files are appended to, or read while it is written."""
     if remote(at := locate(path)):
         raise DjepaError(
             f"{option} {at} lies in a store, and this command needs a folder on this machine. "
@@ -62,12 +62,12 @@ def _alone(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        (folder / LOCK).unlink(missing_ok=True)  # before letting go, or a new one is lost
+        (folder / LOCK).unlink(missing_ok=True)  # before unlocking, or a new lock file is removed
         lock.close()
 
 
 def _lock(path: Path) -> IO[str]:
-    """The lock file, locked. Its holder removes it, so what we hold must still bear the name."""
+    """The lock file, locked. A holder removes it at the end, so its name is checked afterwards."""
     while True:
         with naming(path):
             file = path.open("a")
@@ -82,4 +82,4 @@ def _lock(path: Path) -> IO[str]:
         with suppress(FileNotFoundError):
             if os.fstat(file.fileno()).st_ino == path.stat().st_ino:
                 return file
-        file.close()  # its holder removed it in between: try again
+        file.close()  # its holder removed it meanwhile: try again

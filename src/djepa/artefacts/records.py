@@ -19,20 +19,20 @@ T = TypeVar("T")
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `manifest.json` says."""
+    """Content of `manifest.json`."""
 
     format: str
     version: int
     files: dict[str, str]  # name -> SHA-256
-    sizes: dict[str, int] = {}  # name -> bytes; folders of earlier versions do not say
+    sizes: dict[str, int] = {}  # name -> bytes; absent in earlier versions
     about: dict[str, Any] = {}
-    made_from: dict[str, str] = {}  # what -> its hash
+    made_from: dict[str, str] = {}  # input -> its hash
 
 
 class _Head(msgspec.Struct):
-    """All that every version of every folder says of itself."""
+    """The fields that every version of every folder has."""
 
-    may_lack = ("version",)  # that of the first
+    may_lack = ("version",)  # absent in the first one
 
     format: str
     version: int = msgspec.field(default=1)
@@ -44,16 +44,16 @@ class Kind:
 
     name: str  # in messages
     format: str
-    version: int  # that is written
-    about: type = dict  # the record that `about` of the manifest is
-    reads: tuple[int, ...] = ()  # earlier versions that can be read too
-    shards: str = ""  # pattern of files that come in any number; those not finished are swept
+    version: int  # that new folders have
+    about: type = dict  # type of `about` in the manifest
+    reads: tuple[int, ...] = ()  # earlier versions that can also be read
+    shards: str = ""  # pattern of files of which there is any number; unfinished ones are removed
     again: str = "Restore it from a copy, or make it again in another folder."
-    records: Mapping[str, type] = field(default_factory=dict)  # its JSON files and what they are
-    bare: bool = False  # its manifest lists files, and says nothing else
+    records: Mapping[str, type] = field(default_factory=dict)  # JSON file -> its type
+    bare: bool = False  # its manifest only lists files
 
     def check(self, path: Path, format: str, version: int) -> None:
-        """Refuse a folder of another kind or of a version that is not read."""
+        """Refuse a folder of another kind or of an unreadable version."""
         if format != self.format or version not in (self.version, *self.reads):
             raise DjepaError(
                 f"{path.parent} is {format} {version}; this version reads {self.format} "
@@ -67,7 +67,7 @@ def sha256(data: bytes) -> str:
 
 
 def decode(path: Path, data: bytes, kind: type[T], whole: bool = True) -> T:
-    """JSON -> a record of that type, nothing missing and nothing else in it; see `typed`."""
+    """JSON -> a record of that type with exactly its fields; see `typed`."""
     if len(data) > LARGEST:
         raise DjepaError(f"{path} is damaged: {len(data)} bytes are too many for such a file.")
     try:
@@ -78,11 +78,11 @@ def decode(path: Path, data: bytes, kind: type[T], whole: bool = True) -> T:
 
 
 def typed(path: Path, value: Any, kind: type[T], whole: bool = True) -> T:
-    """What JSON gave -> a record of that type. A field too many or too few is refused.
+    """Decoded JSON -> a record of that type. Unknown and missing fields are refused.
 
-    Defaults are for programs, not for files: only what a type names in `may_lack` may be absent,
-    such as a field that is newer than folders there are. `whole` is False for an earlier version
-    or for another program's file: either may leave out whatever has a default.
+    Defaults are for programs, not for files: only fields in `may_lack` of a type may be absent,
+    such as a field that is newer than existing folders. `whole` is False for an earlier version or
+    for another program's file: either may omit fields with a default.
     """
     try:
         _check_fields(value, kind, whole)
@@ -92,7 +92,7 @@ def typed(path: Path, value: Any, kind: type[T], whole: bool = True) -> T:
 
 
 def _check_fields(value: Any, kind: Any, whole: bool) -> None:
-    """The library passes over unknown fields of dataclasses and fills in absent ones; we do not."""
+    """Refuse unknown and missing fields, which the library ignores or fills in for dataclasses."""
     if not _holds_records(kind):
         return
     if get_args(kind):
@@ -110,21 +110,21 @@ def _check_fields(value: Any, kind: Any, whole: bool) -> None:
 
 
 def _members(value: Any, kind: Any) -> Iterator[tuple[Any, Any]]:
-    """What is in a list or a dictionary, and its types; a value that is one of several types."""
+    """Members of a list or a dictionary with their types; or a value of a union with its types."""
     args, of = get_args(kind), get_origin(kind)
     if of is dict:
         yield from ((one, args[1]) for one in value.values()) if isinstance(value, dict) else ()
     elif of in (list, tuple):
         kinds = repeat(args[0]) if of is list or args[-1] is Ellipsis else args
         members = value if isinstance(value, list | tuple) else ()
-        yield from zip(members, kinds, strict=False)  # how many there must be is checked later
+        yield from zip(members, kinds, strict=False)  # their number is checked later
     else:
         yield from ((value, one) for one in args)
 
 
 @cache
 def _holds_records(kind: Any) -> bool:
-    """Whether a type is a record, or has some in it: the rest of a large file is not walked."""
+    """Whether a type is or contains a record; other parts of a large file need no check."""
     is_record = isinstance(kind, type) and (is_dataclass(kind) or issubclass(kind, msgspec.Struct))
     return is_record or any(map(_holds_records, get_args(kind)))
 
@@ -138,7 +138,7 @@ def _fields(kind: Any) -> dict[str, Any]:
 
 
 def encode_json(path: Path, value: Any) -> bytes:
-    """A record as it is written; numbers that JSON does not have are refused."""
+    """A record as JSON; NaN and infinity are refused."""
     try:
         return to_json(value, strict=True).encode()
     except ValueError:
@@ -173,12 +173,12 @@ def read_manifest(folder: Path, kind: Kind) -> tuple[Manifest, str]:
 
 
 def folder_hash(folder: Path) -> str:
-    """SHA-256 of the manifest: it stands for everything in a folder of whatever kind."""
+    """SHA-256 of the manifest, which identifies the whole content of a folder."""
     return sha256(read_bytes(folder / MANIFEST))
 
 
 def begins(folder: Path) -> str:
-    """The format of what was begun in a folder, or nothing."""
+    """The format of an unfinished folder, or an empty string."""
     try:
         return decode(folder / BEGUN, (folder / BEGUN).read_bytes(), _Head).format
     except (OSError, DjepaError):
@@ -186,7 +186,7 @@ def begins(folder: Path) -> str:
 
 
 def read_bytes(path: Path, most: int | None = None) -> bytes:
-    """All of a plain file, if it is not too large."""
+    """The bytes of a regular file; an error if it is too large."""
     try:
         if path.exists() and not path.is_file():
             raise DjepaError(f"{path} is damaged: it is no plain file.")

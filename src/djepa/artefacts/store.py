@@ -1,8 +1,8 @@
-"""Where a folder lies: a path on this machine, or a URL of an object store (extra `remote`).
+"""Location of a folder: a path on this machine, or a URL of an object store (extra `remote`).
 
-`locate` turns either into something that has those methods of a `Path` that this package uses. What
-is put into a store is there whole or not at all, and is never renamed. Nothing is appended and
-nothing is locked there: two runs of the same command write the same bytes.
+`locate` turns either into an object with the methods of `Path` that this package uses. Writes to a
+store are atomic, and files are never renamed, appended to or locked there: two runs of the same
+command write the same bytes.
 """
 
 import atexit
@@ -20,14 +20,14 @@ from typing import Any, cast
 
 from djepa.errors import DjepaError, MissingExtraError
 
-URL = re.compile(r"([a-z][a-z0-9]+):/+(.*)")  # a Path has one of the slashes removed
-OBJECTS = ("s3", "gs", "abfs")  # protocols that obstore speaks; fsspec has the others itself
+URL = re.compile(r"([a-z][a-z0-9]+):/+(.*)")  # a Path removes one of the slashes
+OBJECTS = ("s3", "gs", "abfs")  # protocols of obstore; fsspec implements the others
 PATIENCE = {"timeout": "60s", "connect_timeout": "5s"}
 RETRIES = {"max_retries": 5}
 
 
 def locate(of: "Path | str") -> Path:
-    """A path, or what stands for one where `of` is a URL such as s3://bucket/bank."""
+    """A path, or a `Remote` if `of` is a URL such as s3://bucket/bank."""
     if far := remote(of):
         return cast(Path, far)
     found = URL.fullmatch(str(of))
@@ -35,12 +35,12 @@ def locate(of: "Path | str") -> Path:
 
 
 def remote(path: object) -> "Remote | None":
-    """What lies in a store; nothing if it lies on this machine."""
+    """`path` if it is in a store; None if it is on this machine."""
     return path if isinstance(path, Remote) else None
 
 
 class Remote:
-    """What lies at a URL. Of `Path` it has the methods that are used of folders and files."""
+    """A file or folder at a URL, with the methods of `Path` that this package uses."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -74,33 +74,33 @@ class Remote:
 
     @property
     def name(self) -> str:
-        """The last part."""
+        """The last part of the URL."""
         return self.url.rpartition("/")[2]
 
     @property
     def suffix(self) -> str:
-        """Such as .json."""
+        """The suffix, such as .json."""
         return PurePosixPath(self.name).suffix
 
     @property
     def parent(self) -> "Remote":
-        """The folder that it is in."""
+        """The containing folder."""
         return Remote(self.url.rpartition("/")[0])
 
     def with_name(self, name: str) -> "Remote":
-        """Another file of the same folder."""
+        """Another file in the same folder."""
         return self.parent / name
 
     def relative_to(self, folder: "Remote") -> PurePosixPath:
-        """Its name within a folder."""
+        """The name relative to a folder."""
         return PurePosixPath(self.url.removeprefix(f"{folder.url}/"))
 
     def resolve(self) -> "Remote":
-        """Itself: a URL is whole."""
+        """The same object: a URL is already absolute."""
         return self
 
     def mkdir(self, parents: bool = True, exist_ok: bool = True) -> None:
-        """Nothing: a folder is the beginning of a name."""
+        """Does nothing: in a store a folder is only a prefix of names."""
 
     def exists(self) -> bool:
         """Whether there is a file or a folder."""
@@ -118,12 +118,12 @@ class Remote:
 
     @property
     def parents(self) -> "tuple[Remote, ...]":
-        """The folders that it is in, from the nearest to the bucket."""
+        """The containing folders, from the nearest to the bucket."""
         above = self.parent
         return () if above.url.endswith("/") else (above, *above.parents)
 
     def stat(self) -> SimpleNamespace:
-        """Its size, and when it was written, where the store says that."""
+        """Size, and time of writing if the store reports it."""
         system, name = self._at
         with self._asked():
             of = system.info(name)
@@ -132,17 +132,17 @@ class Remote:
         return SimpleNamespace(st_size=int(of["size"]), st_mtime_ns=age)
 
     def read_bytes(self) -> bytes:
-        """All of a file."""
+        """The bytes of a file."""
         system, name = self._at
         with self._asked():
             return bytes(system.cat_file(name))
 
     def read_text(self) -> str:
-        """All of a file, as text."""
+        """The text of a file."""
         return self.read_bytes().decode()
 
     def sizes(self) -> dict[str, int]:
-        """Every file below by its name within this folder, in bytes: one request, not many."""
+        """Relative name -> bytes of every file below, by a single request."""
         system, name = self._at
         with self._asked():
             there = system.find(name, detail=True)
@@ -154,16 +154,16 @@ class Remote:
         }
 
     def iterdir(self) -> "Iterator[Remote]":
-        """What lies directly below."""
+        """Files and folders directly below."""
         return (self / name for name in sorted({one.split("/")[0] for one in self.sizes()}))
 
     def rglob(self, pattern: str) -> "Iterator[Remote]":
-        """All files below, however deep."""
+        """All files below, at any depth, that match."""
         assert pattern == "*"
         return (self / name for name in self.sizes())
 
     def write(self, data: bytes | Iterable[bytes]) -> None:
-        """All of it or nothing; what comes in parts is gathered on this machine first."""
+        """Write a file atomically; parts are first collected on this machine."""
         system, name = self._at
         if isinstance(data, bytes):
             with self._asked():
@@ -184,7 +184,7 @@ class Remote:
     def local(self, expected: str = "") -> Path:
         """A copy on this machine, kept until the process ends; `expected` is its SHA-256.
 
-        It is a download of its own: that the file was whole when it was read before says nothing.
+        The file is downloaded again, so the copy is verified even if the file was read before.
         """
         target = Path(_copies()) / sha256(f"{self.url} {expected}".encode()).hexdigest()
         if not target.exists():
@@ -200,12 +200,12 @@ class Remote:
         return target
 
     def open(self, *mode: str) -> Any:
-        """Files of a store are read and written whole."""
+        """Always raises: files of a store are read and written whole."""
         raise DjepaError(f"{self} cannot be written bit by bit. Choose a folder on this machine.")
 
     @contextmanager
     def _asked(self, missing_ok: bool = False) -> Iterator[None]:
-        """Whatever a store, its library or the network raises, in one line."""
+        """Turn any error of a store, its library or the network into one line."""
         try:
             yield
         except FileNotFoundError:
@@ -240,7 +240,7 @@ def _system(protocol: str) -> Any:
 
 @lru_cache
 def _copies() -> str:
-    """A folder for copies, which goes when the process ends."""
+    """A folder for copies, removed when the process ends."""
     folder = tempfile.mkdtemp(prefix="djepa-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder

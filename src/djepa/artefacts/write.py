@@ -1,8 +1,8 @@
-"""Write a folder piece by piece, so that whatever was finished survives a crash.
+"""Write a folder piece by piece, so that finished pieces survive a crash.
 
-A file is written to a temporary name, flushed to the disk and renamed; then it goes into the
-journal. The manifest comes last and replaces the journal. A folder that holds anything else is
-left alone, and two processes never write one folder at a time.
+A file is written to a temporary name, flushed to the disk and renamed; then it is entered in the
+journal. The manifest is written last and replaces the journal. A folder that holds anything else is
+refused, and two processes never write one folder at the same time.
 """
 
 import json
@@ -34,7 +34,7 @@ from djepa.files import TEMPORARY, naming, write_atomically
 
 
 class Writer:
-    """Owns a folder while it is being written."""
+    """Writes one folder, which it locks meanwhile."""
 
     def __init__(
         self,
@@ -52,9 +52,9 @@ class Writer:
 
     @contextmanager
     def opened(self, names: tuple[str, ...] = (), fresh: bool = False) -> Iterator["Writer"]:
-        """Claim the folder, verify what is there already, let go at the end.
+        """Lock the folder and verify finished files; unlock it at the end.
 
-        `names`: files to be written, where others may lie beside; `fresh`: all is written again.
+        `names`: files to be written, if others may be beside them; `fresh`: write all again.
         """
         self.claim(names)
         with locked(self.path):
@@ -67,13 +67,13 @@ class Writer:
             yield self
 
     def claim(self, names: tuple[str, ...] = ()) -> None:
-        """Make the folder, and refuse one that is somebody's; ask before long work."""
+        """Make the folder, and refuse one with foreign files; call it before long work."""
         with naming(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             self._refuse_strangers(names)
 
     def begin_again(self) -> None:
-        """Claim the folder as if nothing were there; the manifest goes once it is claimed."""
+        """Claim the folder as if it were empty, then remove its manifest."""
         write_atomically(self.path / BEGUN, encode_json(self.path / BEGUN, self._head()))
         (self.path / MANIFEST).unlink(missing_ok=True)
         clear(self.path / JOURNAL)
@@ -81,18 +81,18 @@ class Writer:
 
     @property
     def files(self) -> dict[str, str]:
-        """What is finished: name -> SHA-256."""
+        """Finished files: name -> SHA-256."""
         return {name: of for piece in self.pieces for name, of in piece.files.items()}
 
     def write(self, files: Mapping[str, bytes], note: Mapping[str, Any] | None = None) -> Piece:
-        """Put files on disk, then into the journal."""
+        """Write files, then enter them in the journal."""
         for name, data in files.items():
             (self.path / name).parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path / name, data)
         return self.enter(files, note)
 
     def enter(self, files: Mapping[str, bytes], note: Mapping[str, Any] | None = None) -> Piece:
-        """Put files that lie there already into the journal."""
+        """Enter files that are already written in the journal."""
         hashes = {name: sha256(data) for name, data in files.items()}
         sizes = {name: len(data) for name, data in files.items()}
         piece = Piece(hashes, sizes, dict(note or {}))
@@ -101,16 +101,16 @@ class Writer:
         return piece
 
     def withdraw(self, name: str) -> None:
-        """Forget a file that is to be written anew, in a folder that is not finished.
+        """Remove a file from the journal before it is rewritten, in an unfinished folder.
 
-        If that is never done, whoever goes on finds it missing and makes it again.
+        If it is not rewritten, the next run finds it missing and makes it again.
         """
         assert not self.complete
         withdraw(self.path / JOURNAL, name)
         self.pieces = [piece for piece in self.pieces if name not in piece.files]
 
     def finish(self, about: Mapping[str, Any] | None = None) -> None:
-        """Write the manifest, whatever the order of completion, and tidy up."""
+        """Write the manifest, which does not depend on the order of completion, and tidy up."""
         sizes = {name: size for piece in self.pieces for name, size in piece.sizes.items()}
         manifest = {
             "format": self.kind.format,
@@ -136,7 +136,7 @@ class Writer:
 
     def _resume(self) -> None:
         self.complete = (self.path / MANIFEST).exists()
-        if self.complete:  # may be gone on with, if it is of the same make and undamaged
+        if self.complete:  # may be continued, if settings agree and files are undamaged
             there, _ = read_manifest(self.path, self.kind)
             of = {"format": there.format, "version": there.version, "made_from": there.made_from}
             self._compare({**of, "about": {name: there.about.get(name) for name in self.about}})
@@ -151,7 +151,7 @@ class Writer:
         self._sweep()
 
     def _check_finished(self) -> None:
-        """What was finished must be as it was written; in a store that keeps it, as large."""
+        """Check that finished files are unchanged; in a store only their sizes."""
         there = far.sizes() if (far := remote(self.path)) else None
         for piece in self.pieces:
             for name, expected in piece.files.items():
@@ -172,16 +172,16 @@ class Writer:
                     file.unlink()
 
     def _refuse_strangers(self, names: tuple[str, ...]) -> None:
-        """A folder is ours if it is empty or says so; anything else in it is somebody's.
+        """Refuse a folder that is neither empty nor marked as ours.
 
-        A mark or a journal without a mark of ours is somebody's too, also beside what we finished:
-        we would overwrite the one and remove the other.
+        A foreign mark, or a journal without our mark, is refused even in a folder that we finished:
+        the mark would be overwritten, the journal removed.
         """
         if begins(self.path) == self.kind.format:
             return
         if finished := (self.path / MANIFEST).exists():
-            read_manifest(self.path, self.kind)  # says what it is instead
-        first = (LOCK, BEGUN + TEMPORARY)  # all that a kill in the first moment leaves
+            read_manifest(self.path, self.kind)  # raises, naming the actual kind
+        first = (LOCK, BEGUN + TEMPORARY)  # may remain after a kill at the beginning
         for file in self.path.iterdir():
             of_others = file.name == BEGUN or file.name.startswith(JOURNAL)
             in_our_way = not finished and (self.alone or file.name in names)
@@ -189,7 +189,7 @@ class Writer:
                 raise DjepaError(self._strange(file, finished))
 
     def _strange(self, file: Path, finished: bool) -> str:
-        """What is in our way, as far as it says what it is of."""
+        """The conflicting content, for a message."""
         name = f"{'an' if self.kind.name[0] in 'aeiou' else 'a'} {self.kind.name}"
         of = f" of {other}" if (other := begins(self.path)) and file.name == BEGUN else ""
         what = f"is {name}, but not all of it" if finished else f"is not empty and not {name}"
@@ -218,7 +218,7 @@ def save(
     alone: bool = True,
     replace: bool = False,
 ) -> None:
-    """Write a whole folder. A finished one stays as it is, unless it may be replaced."""
+    """Write a whole folder. A finished one is kept, unless it may be replaced."""
     writer = Writer(path, kind, about, made_from, alone)
     with writer.opened(tuple(files), fresh=True):
         if writer.complete and writer.files == {n: sha256(data) for n, data in files.items()}:
@@ -242,7 +242,7 @@ def _finished(path: Path, kind: Kind) -> Piece:
 
 
 def _flat(head: Mapping[str, Any]) -> dict[str, Any]:
-    """What must agree for two runs to belong together, one level of names."""
+    """Settings that must agree between two runs of one folder, with flattened names."""
     found: dict[str, Any] = {}
     for name, value in json.loads(json.dumps(dict(head))).items():
         if name in ("about", "made_from", "config", "versions"):

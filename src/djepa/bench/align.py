@@ -1,4 +1,4 @@
-"""How fast alignments are fitted, decide and lift.
+"""Speed of fitting alignments, of decisions and of lifts.
 
 Legend: N starts, K candidates, B blocks, D latent.
 """
@@ -45,8 +45,8 @@ def problem(
 ) -> Problem:
     """Two geometries that predict candidates nearer to or farther from the goal than they end.
 
-    About one candidate in eight succeeds. Predicted ends of failures share a direction, which is
-    what there is to learn.
+    About one candidate in eight succeeds. Predicted ends of failures share a direction, which an
+    operator can learn.
     """
     rng = generator("bench-align", split)
     shape, axis = (starts, candidates), (-1.0) ** np.arange(latent)
@@ -71,7 +71,7 @@ def problem(
 
 
 def _decide(alignment: Alignment, evidence: Evidence, device: str) -> Row:
-    """Given evidence: tokens, operator, gate, order."""
+    """Decisions from given evidence: tokens, operator, gate, order."""
     (N, K), each = evidence.ids.shape, [evidence.rows([n]) for n in range(len(evidence))]
     ours = seconds_of(lambda: alignment.decide(evidence), device)
     plain = seconds_of(lambda: [alignment.decide(start) for start in each], device)
@@ -80,7 +80,7 @@ def _decide(alignment: Alignment, evidence: Evidence, device: str) -> Row:
 
 
 def _lift(alignment: Alignment, evidence: Evidence, device: str) -> Row:
-    """Futures (N, K, B, D) on a straight way to where one geometry predicts."""
+    """Lift of futures (N, K, B, D), here straight lines to the ends that one geometry predicts."""
     end = evidence.latents[PAIR[0]]
     way = torch.linspace(1 / BLOCKS, 1, BLOCKS, device=end.device).to(end.dtype)
     futures, goal = end[:, :, None] * way[:, None], evidence.goals[PAIR[0]]

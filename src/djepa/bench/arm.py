@@ -1,4 +1,4 @@
-"""How long a command takes: to the simulated arm, and by the vendor's SDK over a virtual bus."""
+"""Latency of commands: to the simulated arm, and by the vendor's SDK over a virtual bus."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from djepa.worlds.arms.sdk import SdkBackend
 from djepa.worlds.arms.simulated import HOME
 
 CHANNEL = "djepa-bench"
-COMMANDS = 50  # whose way over the bus is timed
+COMMANDS = 50  # commands timed over the bus
 HZ = "commands/s"
 
 
@@ -37,7 +37,7 @@ def bench_arm(options: Options, say: Say) -> Iterator[Row]:
 
 
 def _against(arm: PiperDevice, what: str, command: Callable[[], object], seconds: float) -> Row:
-    """Commands a second with every check, and without."""
+    """Commands per second with all checks, and without."""
     state = arm.state()
     alone: Callable[[], object] = lambda: arm.backend.move_joints(state.joints, 1.0)  # noqa: E731
     if what.endswith("pose"):
@@ -48,7 +48,7 @@ def _against(arm: PiperDevice, what: str, command: Callable[[], object], seconds
 
 
 def _arrival(arm: PiperDevice, firmware: PiperFirmware, wanted: np.ndarray) -> Row:
-    """From the call until the firmware has the last frame; it looks at the bus every 10 ms."""
+    """Time from the call until the firmware has the last frame; it reads the bus every 10 ms."""
     spent = []
     for _ in range(COMMANDS):
         before, began = firmware.received.get(frames.JOINTS[-1], 0), time.perf_counter()

@@ -1,9 +1,9 @@
-"""How time and memory of every stage grow with the starts of a bank; each in a process of its own.
+"""Growth of time and memory of every stage with the starts of a bank; each in its own process.
 
-The world is the Reacher's, because it executes quickly. The geometry is a LeWM of one layer with
-random weights: files and memory are measured here, and are those of any geometry of 64 numbers.
-Time is that of the processor, each process on one thread, so that other work on the machine does
-not matter; the wall clock stands beside it.
+The world is Reacher, because it executes quickly. The geometry is a LeWM of one layer with random
+weights: sizes of files and memory are those of any geometry with 64 latent numbers. Time is CPU
+time, each process on one thread, so that other work on the machine does not matter; wall time is
+also given.
 
 Legend: N starts, K candidates.
 """
@@ -57,7 +57,7 @@ SIZES = LeWMConfig(
 
 
 class Cost(NamedTuple):
-    """What a stage took."""
+    """Time and memory of a stage."""
 
     seconds: float  # of the processor: this process and its workers
     wall_s: float
@@ -70,7 +70,7 @@ Stage = Callable[[], Cost]
 
 
 def bench_banks(options: Options) -> Iterator[Row]:
-    """Every stage on banks of so many starts, each against the smallest bank."""
+    """Every stage on banks of the given sizes, each against the smallest bank."""
     first: dict[str, float] = {}
     with TemporaryDirectory(prefix="djepa-growth-") as folder:
         for starts in options.banks:
@@ -111,13 +111,13 @@ def _stages(home: Path, config: CollectConfig, workers: int) -> dict[str, Stage]
 
 @contextmanager
 def _measured(found: list[Cost], *places: Path) -> Iterator[None]:
-    """The cost of what is done within, and the size of what it leaves in these places."""
+    """Measure the cost of the context's body, and the size of the files at `places`."""
     torch.set_num_threads(1)
     before, began = _processor(), time.monotonic()
     yield
     wall = time.monotonic() - began
     workers = [peak_of(child.pid) for child in multiprocessing.active_children() if child.pid]
-    end_workers()  # their time counts once they have ended
+    end_workers()  # their CPU time is counted only after they end
     files = (file for place in places for file in (place, *place.rglob("*")) if file.is_file())
     stored = sum(file.stat().st_size for file in files) / 1e6
     spent = _processor() - before
@@ -138,7 +138,7 @@ def _collect(path: Path, config: CollectConfig, workers: int = 1) -> Cost:
 
 
 def _predict(home: Path, bank: Path) -> Cost:
-    """Weights are made once; they are random, and the same wherever they are made."""
+    """Predict a bank. Weights are random from a fixed seed, and made once."""
     if not (home / "weights").exists():
         model = LeWM(SIZES)
         initialise(model, torch.Generator().manual_seed(0))

@@ -1,7 +1,7 @@
 """The stages on a Ray cluster against processes of this machine, with as many workers, in one run.
 
-The workers of both stay from stage to stage, and the first call of a stage is not timed: they have
-the libraries loaded. Timed calls take turns, and the faster one of each counts.
+Workers of both are kept between stages, and the first call of a stage is not timed, so libraries
+are loaded. Timed calls alternate, and the faster one of each counts.
 """
 
 import time
@@ -29,7 +29,7 @@ Stage = Callable[[Path, Engine], None]
 
 
 def bench_engine(options: Options, say: Say) -> Iterator[Row]:
-    """Both with every core; how long Ray takes to start is a row of its own."""
+    """Both engines with every core; the time to start Ray is a separate row."""
     try:
         import ray
     except ImportError:

@@ -1,4 +1,4 @@
-"""How fast geometries decide, and in how much memory, against the plain way in one run.
+"""Speed and memory of decisions by geometries, against the plain way in one run.
 
 Legend: N starts, K candidates.
 """
@@ -32,11 +32,11 @@ from djepa.models.weights import shipped
 
 VECTORS, FOUR = ("lewm", "tdjepa"), ("lewm", "tdjepa", "jepawm", "dinowm")
 FORMATS = ("float32", "tf32", "bf16")
-GRAIN = 0.3  # s of calls on a GPU: a single one would be shorter than the clock's grain
+GRAIN = 0.3  # s of repeated calls on a GPU: one call is too short for the clock
 
 
 def bench_geometry(options: Options, say: Say) -> Iterator[Row]:
-    """All measurements of some geometries; number formats on a GPU alone."""
+    """All measurements of some geometries; number formats only on a GPU."""
     device, which = options.device, options.geometry
     which = which or (VECTORS if options.size == "paper" else FOUR)
     for where in which:
@@ -49,7 +49,7 @@ def bench_geometry(options: Options, say: Say) -> Iterator[Row]:
         if device == "cuda":
             yield from format_rows(subject, given, options.compiled, device, say)
             if where in GEOMETRIES and where in shipped() and subject.weights == RANDOM:
-                stored = stored_subject(where, device)  # formats on weights that mean something
+                stored = stored_subject(where, device)  # formats need trained weights
                 given = stored.decisions(options.starts, options.candidates, device)
                 yield from format_rows(stored, given, (), device, say)
         yield from _many(subject, where, options)
@@ -62,7 +62,7 @@ def start_by_start(fast: Fast, given: Inputs) -> Tensor:
 
 
 def _starts(subject: Subject, given: Inputs, device: str) -> Row:
-    """Context and goal encoded, candidates rolled out and costed; frames are already drawn."""
+    """Encoding of context and goal, rollouts and costs; frames are already drawn."""
     model, (N, K) = subject.model, given.candidates.shape[:2]
     every = torch.cat([given.frames, given.goal[:, None]], dim=1)
     z, fast = model.encode(every, given.proprio), Fast(model, device, record=False)
@@ -82,7 +82,7 @@ def _starts(subject: Subject, given: Inputs, device: str) -> Row:
 
 
 def _products(subject: Subject, given: Inputs) -> Row:
-    """Linear layers by oneDNN against those that PyTorch calls by itself."""
+    """Linear layers by oneDNN against PyTorch's default."""
     fast, N = Fast(subject.model, "cpu", record=False), len(given.frames)
     work = partial(fast.predict, given)
     ours, seconds = work().cost, seconds_of(work, "cpu")
@@ -96,7 +96,7 @@ def _products(subject: Subject, given: Inputs) -> Row:
 
 @contextmanager
 def _pytorchs() -> Iterator[None]:
-    """Linear layers as PyTorch computes them by itself."""
+    """Use PyTorch's default linear layers inside the context."""
     before, linear.PRODUCT = linear.PRODUCT, None
     try:
         yield
@@ -119,7 +119,7 @@ def format_rows(
             ranks, choices = drift(fast.predict(given).cost, exact)
             grain = GRAIN if device == "cuda" else 0.0
             seconds = seconds_of(partial(fast.predict, given), device, grain)
-        except Exception as error:  # a compiler may fail in many ways; the other rows still count
+        except Exception as error:  # a compiler may fail in many ways; keep the other rows
             if not compile_:
                 raise
             say(f"{label} does not work here: {str(error).splitlines()[0]}")
@@ -143,7 +143,7 @@ def drift(cost: Tensor, exact: Tensor) -> tuple[float, float]:
 
 class _Rollout(NamedTuple):
     seconds: float
-    grown: float  # MB at the peak, above what was there before
+    grown: float  # MB at the peak, above the memory before
     futures: float  # MB of the result
 
 
@@ -169,7 +169,7 @@ def _rollout(where: str, options: Options, chunk: int) -> _Rollout:
     model, given = subject.model, subject.decisions(1, options.many, device)
     context = model.encode(given.frames, given.proprio[:, :CONTEXT])
     model.chunk = chunk
-    model.rollout(context, given.history, given.candidates[:, :1])  # libraries set themselves up
+    model.rollout(context, given.history, given.candidates[:, :1])  # initialises libraries
     before, began = reset_peak(device), time.perf_counter()
     futures = model.rollout(context, given.history, given.candidates)
     wait(device)

@@ -1,6 +1,6 @@
-"""How time and memory grow with starts, candidates and workers; every row against the smallest.
+"""Growth of time and memory with starts, candidates and workers; each row against the smallest.
 
-A ratio of 4 where there is four times as much is linear; the operator's attention is O(K²).
+A ratio of 4 for four times the size is linear; the operator's attention is O(K²).
 
 Legend: N starts, K candidates.
 """
@@ -20,7 +20,7 @@ STARTS, CANDIDATES, COLLECTED = (64, 256, 1024), (63, 252, 1008, 4032), (32, 128
 
 
 def bench_growth(options: Options, say: Say) -> Iterator[Row]:
-    """All measurements, on the CPU; of whole banks alone, where some are asked for."""
+    """All measurements, on the CPU; only those of whole banks if `options.banks` is given."""
     say("measuring growth ...")
     if options.banks:
         yield from bench_banks(options)
@@ -58,7 +58,7 @@ def _decide(starts: int, candidates: int) -> tuple[float, float]:
 
 
 def _collect(starts: int, workers: int) -> tuple[float, float]:
-    """Likewise of a bank."""
+    """Seconds and megabytes of collecting a bank."""
     before = peak("cpu")
     seconds = collecting(CollectConfig(starts=starts, split="bench", block=8), workers)
     return seconds, peak("cpu") - before

@@ -1,4 +1,4 @@
-"""Options, rows and their table; the clock, the peak of memory, a process of one's own."""
+"""Options, rows and their table; time, peak memory, and work in a child process."""
 
 import math
 import multiprocessing
@@ -86,7 +86,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement: `plain` is the loop a user would write first, `ours` what the room does."""
+    """One measurement: `plain` is a straightforward implementation, `ours` that of the package."""
 
     what: str
     unit: str
@@ -126,7 +126,7 @@ def figures(value: float) -> str:
 
 def machine(device: str) -> dict[str, Any]:
     """The device by its name, threads, and the version of torch."""
-    import torch  # only here: a child that measures a world does not wait for it
+    import torch  # here, because a child that measures a world does not need it
 
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     return {"device": name, "threads": torch.get_num_threads(), "torch": torch.__version__}
@@ -135,7 +135,7 @@ def machine(device: str) -> dict[str, Any]:
 def seconds_of(work: Callable[[], object], device: str = "cpu", seconds: float = 0.0) -> float:
     """Seconds of a call: the best of three repeats, each of a third of `seconds` or of one call.
 
-    Two calls before them let libraries set themselves up.
+    Two calls before them warm up libraries.
     """
     for _ in range(2):
         work()
@@ -152,7 +152,7 @@ def seconds_of(work: Callable[[], object], device: str = "cpu", seconds: float =
 
 
 def wait(device: str) -> None:
-    """Until the device has done what it was given."""
+    """Wait until the device has finished its work."""
     if device == "cuda":
         import torch
 
@@ -160,13 +160,13 @@ def wait(device: str) -> None:
 
 
 def reset_peak(device: str) -> float:
-    """Forget the peak; MB in use now."""
+    """Reset the peak; returns the MB in use now."""
     if device == "cuda":
         import torch
 
         torch.cuda.reset_peak_memory_stats()
         return torch.cuda.memory_allocated() / 1e6
-    with suppress(OSError):  # on Linux: let the peak be what is in use now
+    with suppress(OSError):  # on Linux: sets the peak to the present use
         Path("/proc/self/clear_refs").write_text("5")
     return peak(device)
 
@@ -183,7 +183,7 @@ def peak(device: str) -> float:
 
 
 def peak_of(process: int | str) -> float:
-    """Largest memory of a process, in MB; 0 where there is no /proc."""
+    """Largest memory of a process, in MB; 0 without /proc."""
     with suppress(OSError):
         for line in Path(f"/proc/{process}/status").read_text().splitlines():
             if line.startswith("VmHWM"):
@@ -192,6 +192,6 @@ def peak_of(process: int | str) -> float:
 
 
 def in_child(work: Callable[[], Result]) -> Result:
-    """Work done in a process of its own, which may start others: a peak never falls."""
+    """Run `work` in a new process, which may start others: a peak never falls."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(work).result()

@@ -20,7 +20,7 @@ from djepa.lift.planner import Planner, load_planner
 from djepa.models.fast import Inputs
 from djepa.seeds import generator
 
-AT_ONCE = 32  # starts
+AT_ONCE = 32  # starts per call
 MB = 1e6
 
 
@@ -44,7 +44,7 @@ def bench_onnx(options: Options, say: Say) -> Iterator[Row]:
 
 
 def _speed(planner: Planner, graph: Graph, given: Inputs) -> Row:
-    """Starts a second, by the graph and by torch."""
+    """Starts per second, by the graph and by torch."""
     (N, K), arrays = given.candidates.shape[:2], _arrays(given)
     ours = seconds_of(lambda: graph.plan(**arrays), seconds=3.0)
     plain = seconds_of(lambda: _plan(planner, given), seconds=3.0)
@@ -53,7 +53,7 @@ def _speed(planner: Planner, graph: Graph, given: Inputs) -> Row:
 
 
 def _parity(what: str, planner: Planner, graph: Graph, given: Inputs) -> Row:
-    """Share of starts whose choice is equal; of whole orders; the largest difference of a score."""
+    """Shares of starts with equal choice and equal order; largest difference of a score."""
     N, same, orders, gates, away = len(given.frames), 0, 0, 0, 0.0
     for rows in torch.arange(N).split(AT_ONCE):
         part = Inputs(*(tensor[rows] for tensor in given))
@@ -69,7 +69,7 @@ def _parity(what: str, planner: Planner, graph: Graph, given: Inputs) -> Row:
 
 
 def _noise(given: Inputs) -> Inputs:
-    """Inputs of the same shapes that no world shows."""
+    """Random inputs of the same shapes."""
     rng = generator("bench-onnx")
 
     def drawn(tensor: torch.Tensor) -> torch.Tensor:
@@ -101,7 +101,7 @@ def _size(place: Path) -> float:
 
 
 def _runtimes() -> str:
-    """How large the two runtimes are where they are installed."""
+    """Sizes of both runtimes, if installed, as text."""
     sizes = []
     for package in ("onnxruntime", "torch"):
         found = importlib.util.find_spec(package)

@@ -1,4 +1,4 @@
-"""How fast a planner decides, frames in and decision out, and whether its choices are float32's.
+"""Speed of a planner from frames to decision, and agreement of its choices with float32.
 
 At the shipped size with shipped weights, or at the published size with random ones.
 
@@ -29,11 +29,11 @@ from djepa.models.weights import load_geometry
 
 PAIR, LIFTED = ("lewm", "tdjepa"), "tdjepa"
 ALIGNMENT = Path(djepa.__file__).parent / "suites" / "pusht" / "reference" / "relational"
-SPLIT = "plan-bench-2"  # starts of plan-bench were looked at while the ways were made
+SPLIT = "plan-bench-2"  # plan-bench was used in development
 BATCH, WARM, FEW = 16, 2, 3
 Batch = tuple[Inputs, Tensor]  # and candidate IDs
 PLAIN = Way(record=False)  # always measured, before the others
-WAYS = {  # those never measured on a GPU first: the limit of time cuts the last
+WAYS = {  # unmeasured ones first, since the time limit drops the last
     "bf16-compiled": Way("bf16", compiled=True, again=16),
     "tf32-compiled": Way("tf32", compiled=True, again=16),
     "fp16x3-compiled": Way("fp16x3", compiled=True),
@@ -73,7 +73,7 @@ def bench_plan(options: Options, say: Say) -> Iterator[Row]:
 
 
 def _setting(options: Options) -> Setting:
-    """The published alignment reads 192 numbers of each model, at both sizes."""
+    """Models, alignment and starts; the published alignment reads 192 latent numbers per model."""
     size, device = options.size, options.device
     models: dict[str, Any] = {}
     check_name("size", size, ("small", "paper"))
@@ -101,7 +101,7 @@ def way_rows(setting: Setting, ways: Sequence[str], options: Options, say: Say) 
             for row in measured.rows(plain, until):
                 say(f"{row.what}: {row.ours:.3f} ms; {row.note}")
                 yield row
-        except Exception as error:  # one failing way must not cost the others
+        except Exception as error:  # one failing way must not stop the others
             reason = (str(error).splitlines() or [""])[0]
             say(f"{measured.title} does not work here: {type(error).__name__}: {reason}")
 
@@ -119,10 +119,10 @@ class Measured:
         self.choices: list[Tensor] = []
 
     def rows(self, plain: "Measured", until: float) -> Iterator[Row]:
-        """The models alone first: compiling a way may use up the time."""
+        """Rows of the models alone, then of plans: compiling a way may use up the time."""
         began = time.perf_counter()
         with warnings.catch_warnings():
-            warnings.filterwarnings("error", REFUSED)  # float32 must not be measured in its place
+            warnings.filterwarnings("error", REFUSED)  # float32 must not be measured instead
             self._models()
             wait(self.setting.device)
         first = time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""What the geometry bench measures: a model, and a batch of decisions in its world.
+"""The subject of the geometry bench: a model, and a batch of decisions in its world.
 
 Legend: N starts, K candidates, H controls, A action width.
 """
@@ -36,7 +36,7 @@ class Subject:
     model: Any
     size: str
     weights: str
-    scene: Scene = PUSH  # what it sees
+    scene: Scene = PUSH  # its world and look
 
     @property
     def title(self) -> str:
@@ -56,7 +56,7 @@ class Subject:
 
 
 def load_subject(where: str, size: str, device: str) -> Subject:
-    """Weights from a folder, or by name in that size; where there are none, random ones."""
+    """Weights from a folder, or by name in that size; random ones if there are none."""
     if where not in GEOMETRIES:
         if where not in shipped() and not Path(where).is_dir():
             raise unknown_name("geometry", where, {*GEOMETRIES, *shipped()})
@@ -69,9 +69,9 @@ def load_subject(where: str, size: str, device: str) -> Subject:
 
 
 def stored_subject(where: str, device: str) -> Subject:
-    """Weights from a folder or by name, whatever their size."""
+    """Weights from a folder or by name, of any size."""
     model = load_geometry(where, device)
-    world = {"actions": model.config.actions, "stride": model.config.stride}  # no matter of size
+    world = {"actions": model.config.actions, "stride": model.config.stride}  # same for all sizes
     sizes = {name: replace(size, **world) for name, size in get_kind(model.name).sizes.items()}
     size = next((name for name in sizes if sizes[name] == model.config), "own size")
     return Subject(
@@ -80,7 +80,7 @@ def stored_subject(where: str, device: str) -> Subject:
 
 
 def scene_of(where: str) -> Scene:
-    """What the weights were trained on, by their card; older ones name no world: push."""
+    """World and look of the training, by the card of the weights; push if it names no world."""
     recipe = read_card(where).get("recipe", {})
     world, look = recipe.get("world", "push"), recipe.get("look", PLAIN)
     shapes = recipe.get("shapes") or [recipe.get("shape", get_task(world).shapes[0])]
@@ -92,7 +92,7 @@ def random_model(name: str, size: str, seed: int = 0) -> nn.Module:
     random = torch.Generator().manual_seed(seed)
     model = build(name, random, size).eval().requires_grad_(False)
     for parameter in model.parameters():
-        if parameter.ndim > 1 and not parameter.any():  # a closed gate lets no action through
+        if parameter.ndim > 1 and not parameter.any():  # a gate at zero would block the actions
             nn.init.normal_(parameter, std=0.2, generator=random)
     return model
 
@@ -105,7 +105,7 @@ def decisions(
     scene: Scene = PUSH,
     split: str = "fit",
 ) -> Inputs:
-    """Real starts of a world, as it looks, and candidates from their pools."""
+    """Real starts of a world in its look, and candidates from their pools."""
     hand, block = next(iter(get_task(scene.world).behaviours)), min(starts, BLOCK)
     config = CollectConfig(
         scene.world, scene.shape, behaviour=hand, split=split, starts=starts, block=block
@@ -126,7 +126,7 @@ def decisions(
 
 
 def _drawn(config: CollectConfig) -> list[Drawn]:
-    """All blocks; several are drawn by several processes."""
+    """The starts of all blocks, drawn by several processes if there are several."""
     works = [BlockWork(config, block) for block in range(-(-config.starts // config.block))]
     if len(works) == 1:
         return draw_block(works[0])
@@ -137,8 +137,8 @@ def _drawn(config: CollectConfig) -> list[Drawn]:
 def _enough(
     pool: npt.NDArray[Any], candidates: int, rng: np.random.Generator
 ) -> npt.NDArray[np.float64]:
-    """(K', H, A) -> (K, H, A): the pool's own, then again with noise, so that no two are equal."""
+    """(K', H, A) -> (K, H, A): the pool, then noisy copies, so that no two are equal."""
     turn, index = np.divmod(np.arange(candidates), len(pool))
     noise = rng.normal(0, 0.05, (candidates, *pool.shape[1:])) * (turn > 0)[:, None, None]
-    bound = max(1.0, np.abs(pool).max())  # a world may take more than 1
+    bound = max(1.0, np.abs(pool).max())  # controls of a world may exceed 1
     return np.clip(pool[index] + noise, -bound, bound)

@@ -1,5 +1,5 @@
-"""How fast driving scenes are executed and judged, 32 candidates together against one by one; and
-the memory of a process that judges many scenes, against the fewest.
+"""Speed of executing and judging driving scenes, 32 candidates together against one by one; and
+memory of a process that judges many scenes, against the fewest.
 
 Legend: N scenes, K candidates.
 """
@@ -22,7 +22,7 @@ TRAFFIC, FAMILIES = "traffic", 7  # one scene of every kind of road
 
 
 def bench_traffic(options: Options) -> Iterator[Row]:
-    """Speed, and the peak of memory of every number of scenes that is asked for."""
+    """Speed, and peak memory for each number in `options.scenes`."""
     yield _speed(options.seconds)
     fewest, least = min(options.scenes, default=0), 0.0
     for N in sorted(options.scenes):
@@ -33,7 +33,7 @@ def bench_traffic(options: Options) -> Iterator[Row]:
 
 
 def _judged(N: int) -> tuple[float, float]:
-    """Processor seconds and peak in MB of N scenes, one after the other, each judged whole."""
+    """CPU seconds and peak in MB of judging N scenes one after the other."""
     logs = [make_log("native", i) for i in range(FAMILIES)]
     vocabulary, began = fit_vocabulary(logs, generator("bench")), time.process_time()
     for scene in islice(generated("native", logs=N), N):
@@ -56,7 +56,7 @@ def _speed(seconds: float) -> Row:
 
 
 def _all(scenes: list[Scene], pools: list[Array], size: int) -> None:
-    """Every scene, so many candidates at a time."""
+    """Judge every scene, `size` candidates at a time."""
     for scene, pool in zip(scenes, pools, strict=True):
         judge = Judge(scene)
         for first in range(0, len(pool), size):

@@ -1,4 +1,4 @@
-"""How fast worlds execute, against a plain loop over their `step`, in one run.
+"""Speed of execution in worlds, against a plain loop over their `step`, in one run.
 
 Legend: N starts, K candidates, H horizon, A action width, S numbers in a state.
 """
@@ -21,9 +21,9 @@ from djepa.rollout.execute import BlockWork, CollectConfig, Drawn, draw_block, r
 from djepa.tasks.task import TASKS, get_task
 from djepa.worlds.protocol import Floats, World
 
-PUSH = "push"  # the world with the most rows; its names go without saying
-STARTS = 8  # drawn; fewer of a world that is slow
-COLLECTED = 10  # times the time of another measurement: workers take a while to start
+PUSH = "push"  # the world with the most rows, whose names omit the world
+STARTS = 8  # starts drawn; fewer in a slow world
+COLLECTED = 10  # times as long as other measurements, since workers start slowly
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Ground:
 
 
 def here(worlds: Iterable[str], say: Say) -> Iterator[str]:
-    """Those that can be measured here; `say` is given the reason for the others."""
+    """The worlds that can be measured here; `say` reports why others cannot."""
     for name in worlds:
         try:
             CollectConfig(world=name).make_world()
@@ -55,7 +55,7 @@ def bench_world(options: Options, say: Say) -> Iterator[Row]:
     seconds = options.seconds
     for name in options.world or (*here(TASKS, say), TRAFFIC):
         say(f"measuring {name} ...")
-        if name == TRAFFIC:  # executes whole trajectories: it has no controls one by one
+        if name == TRAFFIC:  # executes whole trajectories, not single controls
             yield from bench_traffic(options)
             continue
         ground = prepare(name, seconds)
@@ -71,7 +71,7 @@ def prepare(name: str, seconds: float) -> Ground:
     """Draw as many starts of a world as can be executed in that time, eight at most."""
     hand = next(iter(get_task(name).behaviours))
     one = CollectConfig(world=name, starts=1, block=1, behaviour=hand)
-    draw_block(BlockWork(one, 0))  # libraries set themselves up
+    draw_block(BlockWork(one, 0))  # initialises libraries
     began = time.perf_counter()
     run_block(BlockWork(one, 0))
     each = time.perf_counter() - began
@@ -92,7 +92,7 @@ def loop(world: World, state: Floats, controls: Floats) -> Floats:
 
 
 def collecting(config: CollectConfig, workers: int) -> float:
-    """Seconds to draw, propose, execute and write a bank; the workers' start-up is inside."""
+    """Seconds to draw, propose, execute and write a bank; including the start of workers."""
     with TemporaryDirectory() as folder:
         began = time.perf_counter()
         collect(Path(folder) / "bank", config, LocalEngine(workers))
@@ -107,14 +107,14 @@ def _halved(most: int, fits: float) -> int:
 
 
 def _near(drawn: Drawn) -> Floats:
-    """Candidates close to the reference, which touch something; without such, the first eight."""
+    """Candidates near the reference, which make contact; else the first eight."""
     assert drawn.pool is not None
     near = [i for i, family in enumerate(drawn.pool.families) if family == "noisy_0.05"]
     return np.asarray(drawn.pool.actions[near or slice(8)], np.float64)
 
 
 def _against_loop(ground: Ground, work: list[tuple[Floats, Floats]], seconds: float) -> list[float]:
-    """Seconds that all of the work takes: by `execute`, by the plain loop."""
+    """Seconds for all of `work`: by `execute`, by the plain loop."""
 
     def done(way: Callable[[Floats, Floats], Floats]) -> None:
         for state, controls in work:

@@ -1,4 +1,4 @@
-"""Conformance checks for anyone's world and anyone's geometry."""
+"""Conformance tests for your own world or geometry."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ __all__ = ["PROMISES", "BrokenPromiseError", "check_geometry", "check_world"]
 
 
 def __getattr__(name: str) -> Any:
-    """`check_geometry` needs torch, which loads when somebody asks for it."""
+    """Import `check_geometry` on first use, because it needs torch."""
     if name == "check_geometry":
         from djepa.testing.geometry import check_geometry
 

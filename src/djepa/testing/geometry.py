@@ -1,4 +1,4 @@
-"""Does a geometry keep its promises? `check_geometry` tries each and names the first broken one.
+"""Conformance of a geometry: `check_geometry` tests each promise and names the first broken one.
 
 Legend: N starts, K candidates, B blocks of five controls, A action width, D latent.
 """
@@ -37,7 +37,7 @@ def check_geometry(
 
 
 class _Trial:
-    """One geometry under trial, and random frames and controls to try it on."""
+    """One geometry under test, with random frames and controls."""
 
     def __init__(
         self, model: Geometry, actions: int, seed: int, tolerance: float, device: torch.device

@@ -1,4 +1,4 @@
-"""Does a world keep its promises? `check_world` tries each one and names the first that is broken.
+"""Conformance of a world: `check_world` tests each promise and names the first broken one.
 
 Legend: n states, K candidates, H controls, A action width, S numbers in a state.
 """
@@ -37,7 +37,7 @@ K, H = 6, 5  # enough for contacts, few enough for a unit test
 
 
 class BrokenPromiseError(DjepaError, AssertionError):
-    """Something does not keep `promise`; the message says with which numbers."""
+    """A broken `promise`; the message gives the numbers."""
 
     def __init__(self, promise: str, detail: str) -> None:
         super().__init__(f"It breaks the promise '{promise}': {detail}.")
@@ -53,8 +53,8 @@ def check_world(
 ) -> tuple[str, ...]:
     """Try the promises of the `World` protocol and return those kept; the first broken one raises.
 
-    The checks start from `states` (n, S), which must lie apart; without them, random controls up to
-    ±`action_bound` run from the live state, which is lost either way. `factory` makes a new world;
+    The checks start from distinct `states` (n, S); without them, random controls up to
+    ±`action_bound` run from the live state, which is lost in any case. `factory` makes a new world;
     if it can be pickled, in a new process too: a script then needs `if __name__ == "__main__":`.
     """
     trial = _Trial(world, states, generator("check-world", seed), action_bound, factory)
@@ -74,7 +74,7 @@ def try_each(trial: object, promises: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class _Trial:
-    """One world under trial, the states (n, S) to start from and the controls (K, H, A)."""
+    """One world under test, the states (n, S) to start from and the controls (K, H, A)."""
 
     def __init__(self, world: World, states: Any, rng: Any, bound: float, factory: Any) -> None:
         self.world, self.states, self.factory = world, states, factory
@@ -97,7 +97,7 @@ class _Trial:
         A, S = self.world.action_size, self.world.state_size
         drawn = self.rng.uniform(-self.bound, self.bound, (K, H, A))
         self.controls = drawn.astype(np.float32).astype(np.float64)
-        if self.states is None:  # a control that is held goes far, so the ends lie apart
+        if self.states is None:  # a held control leads far, so that the ends are distinct
             held = np.repeat(self.controls[:, :1], 8, axis=1)
             self.states = self.world.execute(self.world.snapshot(), held)[:, -1]
         self.states = np.array(self.states, dtype=np.float64)
@@ -222,7 +222,7 @@ def _execute(factory: Callable[[], World], states: Floats, controls: Floats) -> 
 def _can_be_pickled(factory: Callable[[], World] | None) -> bool:
     try:
         return factory is not None and bool(pickle.dumps(factory))
-    except Exception:  # pickle has no one error for this
+    except Exception:  # pickle raises many types of errors
         return False
 
 
