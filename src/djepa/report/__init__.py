@@ -1,1 +1,1 @@
-"""Pictures and tables made from what is on disk."""
+"""Pictures and tables made from stored results."""

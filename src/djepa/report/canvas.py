@@ -1,4 +1,4 @@
-"""Small drawing tools over Pillow: type, framed tiles, marks that need no colour to be read."""
+"""Small drawing tools over Pillow: text, framed tiles, marks that are readable without colour."""
 
 import io
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ SOFT: RGB = (108, 114, 122)
 LINE: RGB = (222, 224, 226)
 BORDER = 4  # px of colour around a tile
 MARGIN, GAP = 32, 12
-ROUND = ("pusher", "finger", "grains")  # whose legend is a disc
+ROUND = ("pusher", "finger", "grains")  # parts with a disc in the legend
 HOLD_MS = 1000  # the last frame of an animation stays this long
 HEADER, HEADING = 84, 60  # px of a sheet's title, and of the line above its grid
 PANEL = 180  # least px for the counts beside the strip
@@ -38,7 +38,7 @@ class Mark:
     strokes: tuple[tuple[tuple[float, float], ...], ...]
 
 
-# Blue and vermilion of Okabe and Ito: different for any colour vision; the glyph says it again.
+# Blue and vermilion of Okabe and Ito: distinct for any colour vision; the glyph repeats it.
 SUCCESS = Mark("success", (0, 114, 178), (((0.22, 0.53), (0.42, 0.73), (0.78, 0.30)),))
 FAILURE = Mark(
     "failure", (213, 94, 0), (((0.28, 0.28), (0.72, 0.72)), ((0.72, 0.28), (0.28, 0.72)))
@@ -55,7 +55,7 @@ UNKNOWN = Mark(
 
 
 def mark_of(success: bool, observed: bool) -> Mark:
-    """What is known of a candidate. Unobserved is never failure."""
+    """The mark of a candidate. Unobserved is not failure."""
     if not observed:
         return UNKNOWN
     return SUCCESS if success else FAILURE
@@ -79,12 +79,12 @@ def badge(mark: Mark, size: int) -> Image.Image:
 
 @lru_cache(maxsize=64)
 def font(size: int) -> Any:
-    """The typeface that comes with Pillow, so that every machine draws the same."""
+    """The typeface included in Pillow, so that every machine draws the same."""
     return ImageFont.load_default(size)
 
 
 class Canvas:
-    """A sheet of paper to put text, tiles and bars on."""
+    """A blank image with methods that draw text, tiles and bars."""
 
     def __init__(self, width: int, height: int) -> None:
         self.image = Image.new("RGB", (width, height), PAPER)
@@ -100,7 +100,7 @@ class Canvas:
         anchor: str = "ls",
         room: int | None = None,
     ) -> int:
-        """Words with their baseline at y, cut to `room` px; returns the width they took."""
+        """Words with their baseline at y, cut to `room` px; returns their width."""
         letters = font(size)
         if room is not None and letters.getlength(words) > room:
             while words and letters.getlength(words + "…") > room:
@@ -140,25 +140,25 @@ class Canvas:
 
 
 def gif_bytes(frames: Sequence[Image.Image], fps: int) -> bytes:
-    """Frames as a GIF: one palette for all and no dithering, so that what is still stays still
-    and the file small.
+    """Frames as a GIF: one palette for all and no dithering, so that static parts do not flicker
+    and the file is small.
     """
     if not frames or not 1 <= fps <= 50:
         raise DjepaError(f"A GIF needs frames, and 1 to 50 of them a second, not {fps}.")
-    # First and last hold every colour: what moves, and the marks.
+    # The first and the last frame have every colour: of moving parts, and of marks.
     both = Image.new("RGB", (frames[0].width, 2 * frames[0].height))
     both.paste(frames[0], (0, 0))
     both.paste(frames[-1], (0, frames[0].height))
     palette = both.quantize(64, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     first, *others = [f.quantize(palette=palette, dither=Image.Dither.NONE) for f in frames]
-    durations = [round(100 / fps) * 10] * len(others) + [HOLD_MS]  # GIF counts hundredths
+    durations = [round(100 / fps) * 10] * len(others) + [HOLD_MS]  # GIF has units of 10 ms
     data = io.BytesIO()
     first.save(data, "GIF", save_all=True, append_images=others, duration=durations, loop=0)
     return data.getvalue()
 
 
 def save_sheet(path: Path, sheet: Image.Image) -> None:
-    """Write a PNG, and make its folder if need be."""
+    """Write a PNG, and make its folder if needed."""
     data = io.BytesIO()
     sheet.save(data, "PNG", optimize=True)
     with naming(path.parent):
@@ -174,7 +174,7 @@ def check_size(size: int, least: int) -> None:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things lie on a contact sheet of `count` candidates."""
+    """Positions and sizes on a contact sheet of `count` candidates."""
 
     count: int
     size: int
@@ -197,27 +197,27 @@ class Layout:
 
     @property
     def strip_bottom(self) -> int:
-        """Where the strip with context, start and goal ends, captions included."""
+        """Bottom of the strip with context, start and goal, including captions."""
         return MARGIN + HEADER + self.large + 2 * BORDER + 2 * self.letter
 
     @property
     def width(self) -> int:
-        """Of the whole sheet: the grid, or the strip with its panel where that is wider."""
+        """Width of the sheet: of the grid, or of the strip with its panel if wider."""
         grid = self.columns * (self.outer + GAP) - GAP
         return 2 * MARGIN + max(grid, self.panel_left + PANEL - MARGIN)
 
     @property
     def panel_left(self) -> int:
-        """Where the counts by family begin."""
+        """Left edge of the counts by family."""
         return MARGIN + 3 * (self.outer + GAP) + 2 * (self.large + 2 * BORDER + GAP) + 3 * GAP
 
     @property
     def height(self) -> int:
-        """Of the whole sheet."""
+        """Height of the sheet."""
         return self.box(self.count - 1)[3] + 3 * self.letter + MARGIN
 
     def box(self, index: int) -> Box:
-        """Outside of the tile of the candidate that is `index`-th by ID."""
+        """Outer box of the tile of the `index`-th candidate by ID."""
         row, column = divmod(index, self.columns)
         left = MARGIN + column * (self.outer + GAP)
         top = self.strip_bottom + HEADING + row * (self.outer + 3 * self.letter + GAP)
@@ -225,8 +225,8 @@ class Layout:
 
 
 def layout(count: int, size: int = 112, columns: int | None = None) -> Layout:
-    """The layout of a sheet. Columns not given: 7 to 9, whichever leaves the fewest places empty;
-    of equals the most.
+    """The layout of a sheet. By default 7 to 9 columns, with the fewest empty places; ties go to
+    more columns.
     """
     check_size(size, 80)
     if columns is not None and columns < 1:
@@ -236,7 +236,7 @@ def layout(count: int, size: int = 112, columns: int | None = None) -> Layout:
 
 
 def key_of_colours(page: Canvas, x: int, y: int, letter: int, task: Task) -> None:
-    """What the colours inside a frame stand for, where the task says so."""
+    """Draw the legend of colours inside frames, if the task has one."""
     for word, colour in task.key().items():
         page.swatch(x, y - letter + 1, letter, colour, disc=word in ROUND)
         x += letter + 6
@@ -244,7 +244,7 @@ def key_of_colours(page: Canvas, x: int, y: int, letter: int, task: Task) -> Non
 
 
 def key_of_marks(page: Canvas, title: str, plan: Layout) -> None:
-    """The line above the grid: a title, and what the marks mean."""
+    """Draw the line above the grid: a title, and the legend of the marks."""
     x, y = MARGIN, plan.strip_bottom + HEADING - 18
     page.draw.line((x, y - 34, page.image.width - x, y - 34), fill=LINE)
     x += page.text(x, y, title, 16) + 24

@@ -1,4 +1,4 @@
-"""Success of a few methods over many cases, beside each other: unseen shapes, looks."""
+"""Success of a few methods over many cases, side by side: unseen shapes, looks."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -33,14 +33,14 @@ from djepa.report.style import (
 
 Counts = tuple[int, int]  # successes, starts
 DASHES = {"color": SOFT, "linewidth": 0.8, "linestyle": (0, (4, 3)), "zorder": 0.9}
-WIDE = 30  # letters of a name; names as long as that stand one below the other
-LETTER = 0.0165  # of the axes' width: what a letter takes in the name of a mark
+WIDE = 30  # letters of a name; such names are drawn one per line
+LETTER = 0.0165  # width of a letter in the name of a mark, as a share of the axes
 
 
 def correlation_curves(
     stem: Path, within: ByShortlist, pooled: Mapping[str, Mapping[int, float]]
 ) -> list[Path]:
-    """Spearman of predicted and realised latent cost over the shortlist, two ways.
+    """Spearman correlation of predicted and realised latent cost by shortlist, in two ways.
 
     `within` holds (n,) coefficients by start, drawn as mean with the 95 % interval of resampled
     starts; `pooled` one coefficient over all candidates of all shortlists.
@@ -140,7 +140,7 @@ def threshold_curve(
         if of.shape != at.shape or not ((of >= 0) & (of <= 1)).all():
             raise DjepaError(f"{name}: needs {len(at)} shares from 0 to 1, one per threshold.")
     rows = []
-    every = max(1, len(at) // 8)  # markers, not at the same places for all
+    every = max(1, len(at) // 8)  # markers, at different places for each
     with canvas(COLUMN, 2.8) as figure:
         axes = figure.subplots()
         for i, (name, of) in enumerate(shares.items()):
@@ -212,7 +212,7 @@ def paired_costs(
 
 
 def _square(axes: Any, values: npt.NDArray[np.float64], log: bool) -> None:
-    """Both axes alike, from the least to the greatest value and a little further."""
+    """Give both axes the same limits: the range of the values and a margin."""
     low, high = float(values.min()), float(values.max())
     if log:
         ends = low / 1.2, high * 1.2

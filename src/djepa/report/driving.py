@@ -1,7 +1,7 @@
 """Driving scenes from above: fans of candidates, pairs of drives, film strips, films.
 
 A scene is the plain dictionary that `studies/measures/driving_views.py` stores: metres in the frame
-of the ego car at the start, which looks along x. All panels of a figure have one scale.
+of the ego car at the start, which faces along x. All panels of a figure have one scale.
 
 Legend: K candidates, T road users.
 """
@@ -34,7 +34,7 @@ from djepa.worlds.traffic.scene import STEPS, ego_corners
 Floats = npt.NDArray[np.float64]
 Drive = Mapping[str, Any]
 ROAD, MARK, OTHERS, PEOPLE = "#EEF0F2", "#FFFFFF", "#8A9099", "#CC79A7"
-COLOURS = (VERMILION, BLUE, ORANGE)  # of drives that are compared
+COLOURS = (VERMILION, BLUE, ORANGE)  # of the drives of several methods
 SECOND = 10  # steps
 AROUND = (42.0, 30.0)  # m along and across of a window that moves with the car
 FILM_DPI = 110
@@ -71,7 +71,7 @@ def fan(stem: Path, scene: Drive, chosen: Mapping[str, int]) -> list[Path]:
 def strips(
     stem: Path, scene: Drive, chosen: Mapping[str, int], seconds: Sequence[float] = (0, 1, 2, 3, 4)
 ) -> list[Path]:
-    """A row for each method, a column for each time: what its choice leads to."""
+    """A row for each method, a column for each time of its executed choice."""
     paths, pdms = np.array(scene["paths"]), np.array(scene["pdms"])
     wide = (PAGE - 1.1) / len(seconds)
     with canvas(PAGE, 0.3 + (wide * AROUND[1] / AROUND[0] + 0.06) * len(chosen)) as figure:
@@ -95,7 +95,7 @@ def strips(
 
 
 def pair(stem: Path, scene: Drive, chosen: Mapping[str, int], step: int) -> list[Path]:
-    """Two drives side by side at the moment at which the first comes nearest to somebody."""
+    """Two drives side by side at the given step."""
     paths, pdms = np.array(scene["paths"]), np.array(scene["pdms"])
     with canvas(PAGE, 0.5 + PAGE / 2 * AROUND[1] / AROUND[0]) as figure:
         panels = figure.subplots(1, len(chosen))
@@ -111,9 +111,9 @@ def pair(stem: Path, scene: Drive, chosen: Mapping[str, int], step: int) -> list
 
 
 def film(scene: Drive, chosen: Mapping[str, int]) -> list[Image.Image]:
-    """A picture every 0.1 s, the drives side by side; a ring is around a car that touches another.
+    """A picture every 0.1 s, the drives side by side; a car in contact with another has a ring.
 
-    A touch is of the boxes that are drawn. Whose fault it is, the words at the top say.
+    Contact is of the drawn boxes. The caption says whose fault it is.
     """
     paths, pdms = np.array(scene["paths"]), np.array(scene["pdms"])
     frames = []
@@ -141,14 +141,14 @@ def film(scene: Drive, chosen: Mapping[str, int]) -> list[Image.Image]:
 
 
 def _image(figure: Any) -> Image.Image:
-    """What is drawn, as pixels."""
+    """The figure as pixels."""
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=FILM_DPI, metadata={"Software": None})
     return Image.open(data).convert("RGB")
 
 
 def _touches(scene: Drive, pose: Floats, step: int) -> bool:
-    """Does the car at this pose touch anybody who is there at this step?"""
+    """Whether the car at this pose touches a road user at this step."""
     there = [
         corners(np.array(path[step][:2]), np.array(path[step][2]), np.array(size))
         for path, size in zip(scene["others"], scene["sizes"], strict=True)
@@ -202,13 +202,13 @@ def _around(pose: Floats) -> tuple[float, float, float, float]:
 
 
 def _high(window: tuple[float, float, float, float], wide: float) -> float:
-    """Inches of height that a window of so many inches of width needs."""
+    """Height in inches of a window that is `wide` inches wide."""
     west, east, south, north = window
     return float(np.clip(wide * (north - south) / (east - west), 0.6, 4.5))
 
 
 def _ground(axes: Any, scene: Drive, window: tuple[float, float, float, float]) -> None:
-    """Road, lanes of the route, red lights."""
+    """Draw road, lanes of the route, red lights."""
     for polygon in scene["road"]:
         axes.fill(*np.array(polygon).T, color=ROAD, linewidth=0, zorder=0)
     for polygon in scene["route"]:

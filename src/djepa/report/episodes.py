@@ -1,5 +1,5 @@
-"""Episodes as data for the page's replay: every planner's path stands where a candidate does.
-And as a film: episodes beneath each other, planners beside each other.
+"""Episodes as data for the page's replay, with the path of every planner in place of a candidate.
+And as a film: a row for each episode, a column for each planner.
 
 Legend: P planners, T controls, S numbers in a state, A action width.
 """
@@ -27,7 +27,7 @@ class Path:
 
     states: Array  # (T + 1, S)
     controls: Array  # (T, A)
-    cost: float  # the lowest task cost on the way, 1 at the threshold
+    cost: float  # the lowest task cost of the episode, 1 at the threshold
 
 
 def replay(
@@ -90,13 +90,13 @@ class Ran(NamedTuple):
 
     states: Array  # (T + 1, S)
     executed: int  # controls; the last state stays
-    solved: int  # after so many controls; -1: never
+    solved: int  # number of controls until solved; -1: never
 
 
 def film(
     world: World, episodes: Sequence[tuple[Array, Mapping[str, Ran]]], size: int = 176
 ) -> list[Image.Image]:
-    """T + 1 frames of episodes, each its goal (S,) and what every planner did in it."""
+    """T + 1 frames of episodes, each given as its goal (S,) and the run of every planner."""
     drawn = [
         [(name, ran, world.render(ran.states, size, goal)) for name, ran in of.items()]
         for goal, of in episodes

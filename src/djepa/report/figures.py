@@ -34,16 +34,16 @@ from djepa.report.style import (
 
 Floats = npt.NDArray[np.floating[Any]]
 Counts = tuple[int, int]  # successes, starts
-LONG = 12  # letters of a panel's name; its number of starts then has a line of its own
+LONG = 12  # letters of a panel's name; a longer one has its number of starts on a separate line
 HALO = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}  # behind numbers, over the grid
 DIAMOND = {"color": INK, "markerfacecolor": "white", "markersize": 3.2}
 GAP = "$(d_{success} - d_{failure})\\,/\\,(d_{success} + d_{failure})$"
 
 
 def gap_strip(stem: Path, gaps: Mapping[str, npt.ArrayLike]) -> list[Path]:
-    """Model -> (N,) normalised gaps by start, NaN where a start has no both outcomes.
+    """Model -> (N,) normalised gaps by start, NaN where a start lacks one outcome.
 
-    Above zero the nearest predicted future fails. Ink: median and quartiles.
+    Above zero the nearest predicted future fails. Lines are median and quartiles.
     """
     rows: list[tuple[str, object, float]] = []
     looks(gaps)  # refuses an empty figure
@@ -72,7 +72,7 @@ def gap_strip(stem: Path, gaps: Mapping[str, npt.ArrayLike]) -> list[Path]:
 
 
 def _strip(axes: Any, y: float, values: Floats) -> dict[str, float]:
-    """One model's points, spread a little so that equals are seen, and its summary."""
+    """Draw one model's points, jittered so that ties are visible, and its summary."""
     spread = y + 0.44 * ((np.arange(len(values)) * 0.618034) % 1 - 0.5)
     wrong = values > 0
     style = {"s": 7, "linewidths": 0, "alpha": 0.65}
@@ -206,7 +206,7 @@ def gains_and_losses(
 ) -> list[Path]:
     """Case -> (gains, losses, starts): starts that only `ours` solves, those that only `theirs`.
 
-    Bars are in percent of a case's own starts, so that cases compare; the numbers are counts.
+    Bars are in percent of a case's starts, so that cases are comparable; the numbers are counts.
     """
     looks(counts)  # refuses an empty figure
     for case, (gains, losses, starts) in counts.items():
@@ -223,7 +223,7 @@ def gains_and_losses(
         axes.set(ylim=(len(counts) - 0.4, -0.6), xlim=(-left - room, right + room))
         axes.set_xlabel("% of the case's starts")
         axes.locator_params(axis="x", nbins=7, steps=[1, 2, 5, 10])
-        axes.xaxis.set_major_formatter(lambda x, _: f"{abs(x):g}")  # losses are no negative share
+        axes.xaxis.set_major_formatter(lambda x, _: f"{abs(x):g}")  # losses are shown without sign
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
@@ -236,7 +236,7 @@ def gains_and_losses(
 
 
 def _both_ways(axes: Any, y: int, gains: int, losses: int, starts: int) -> None:
-    """One case: a bar to each side of zero, their counts, and the net at the right."""
+    """Draw one case: a bar on each side of zero, the counts, and the net at the right."""
     for count, way, colour in ((gains, 1, BLUE), (losses, -1, VERMILION)):
         end, side = way * 100 * count / starts, "left" if way > 0 else "right"
         axes.barh(y, end, 0.66, color=colour)

@@ -1,4 +1,4 @@
-"""What geometries predict for one start, beside what execution showed.
+"""Predictions of geometries for one start, beside the outcomes of execution.
 
 Legend: K candidates, B blocks of five controls, S state.
 """
@@ -34,9 +34,9 @@ def futures_sheet(
     candidates: Sequence[int] = (),
     device: str = "cpu",
 ) -> Image.Image:
-    """One page: what was known and the goal; then a panel per geometry, under its title.
+    """One page: the known frames and the goal; then a panel per geometry.
 
-    Candidates are given by ID; without any, each panel shows those that tell most.
+    Candidates are given by ID; by default each panel shows those of `worth_seeing`.
     """
     row, asked = bank.row(start_id), named(bank, start_id, candidates)
     if not geometries:
@@ -57,7 +57,7 @@ def futures_sheet(
 
 
 def _head(page: Canvas, view: View) -> None:
-    """Title, the frames a decision sees, the goal, and how to read the rest."""
+    """Draw title, the frames a decision sees, the goal, and the legend."""
     bank, row, known = view.bank, view.row, view.bank.decisions
     top, room = MARGIN + 50, page.image.width - 2 * MARGIN
     title = f"{bank.path.resolve().name} · start {known.start_ids[row]} · predicted and executed"
@@ -78,7 +78,7 @@ def _head(page: Canvas, view: View) -> None:
 def _panel(
     page: Canvas, left: int, right: int, view: View, predicted: Predicted, rows: dict[int, str]
 ) -> None:
-    """One geometry: its title, how far it drifts over the pool, and a row per candidate."""
+    """Draw one geometry: its title, its drift over the pool, and a row per candidate."""
     page.draw.line((left, TOP, right - 1, TOP), fill=INK, width=2)
     drift = predicted.drift[view.bank.outcomes.observed[view.row]].mean(0)
     words = "mean drift over the pool: " + ", ".join(f"{d:.2f}" for d in drift)
@@ -100,7 +100,7 @@ def _row(
     k: int,
     why: str,
 ) -> None:
-    """One candidate: who it is and how it ended; its two strips, and what each of them costs."""
+    """Draw one candidate: its ID and outcome; its two strips, and the cost of each."""
     ids, seen = view.bank.decisions.candidate_ids[view.row], view.bank.outcomes
     ran, cost = bool(seen.observed[view.row, k]), float(seen.cost[view.row, k])
     mark, rank = (
@@ -127,7 +127,7 @@ def _row(
 
 
 def _predicted(page: Canvas, left: int, top: int, view: View, predicted: Predicted, k: int) -> None:
-    """The executed frames nearest to the predictions, whose they are, and the drift beneath."""
+    """Draw the executed frames nearest to the predictions, their candidates, and the drift."""
     ids, B = view.bank.decisions.candidate_ids[view.row], predicted.drift.shape[1]
     nearest, ran, y = predicted.nearest(k), len(predicted.own(k)) > 0, top + OUTER + 31
     for b, frame in enumerate(view.frames(executed_states(view.bank, view.row, nearest))):

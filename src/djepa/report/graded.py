@@ -1,4 +1,4 @@
-"""Tables, headline and bars where outcomes are graded: means of a quality, in points of 100."""
+"""Tables, headline and bars for graded outcomes: means of a quality, in points of 100."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from djepa.report.tables import Table
 
 
 def quality_table(seen: Views, methods: Sequence[str], name: str) -> Table:
-    """Mean quality of every method in every view, and how much of the gap to the best it closes."""
+    """Mean quality of every method in every view, and the gap closed to the best candidate."""
     columns, lines = ["method"], {method: [label(method)] for method in methods}
     for view, cases in seen.items():
         (rows,) = cases.values()

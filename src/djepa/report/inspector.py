@@ -1,7 +1,7 @@
-"""Single decisions as data for the page: who chose which candidate, and what executing it showed.
+"""Single decisions as data for the page: choices of methods, and outcomes of the candidates.
 
-Everything is plain JSON. Candidates stand in order of their ID; how states are drawn is the world's
-`Sketch`, and a world without one is shown without replays.
+Everything is plain JSON. Candidates are in order of ID; the world's `Sketch` defines how states are
+drawn, and a world without one is shown without replays.
 
 Legend: N starts of the bank, K candidates, H horizon, M methods.
 """
@@ -34,8 +34,8 @@ class View:
     score: Array  # (N, K), lower is better
     chosen: Array  # (N,) positions
     base: Array | None = None  # (N, K) scores before the correction
-    opened: Array | None = None  # (N,) bool: the gate let the corrected choice pass
-    advantage: Array | None = None  # (N,) what the gate compares with its threshold
+    opened: Array | None = None  # (N,) bool: the gate took the corrected choice
+    advantage: Array | None = None  # (N,) compared with the gate's threshold
     threshold: float | None = None
 
 
@@ -47,7 +47,7 @@ def inspect(
     label: str = "",
     look: str = PLAIN,
 ) -> dict[str, Any]:
-    """Some starts of a bank as the page shows them; `rows` are their positions.
+    """Data of some starts of a bank for the page; `rows` are their positions.
 
     `costs` are (N, K) native costs by geometry. `label` names the kind of pools; without one, the
     bank's profile does. Frames have the look in which the geometries saw them.
@@ -82,7 +82,7 @@ def seen(
     methods: Mapping[str, View],
     start: Callable[[int], dict[str, Any]],
 ) -> list[dict[str, Any]]:
-    """What `start` knows of each row, with the costs and the methods' views of its candidates."""
+    """The data that `start` gives for each row, with costs and the methods' views."""
     at = np.asarray(rows, np.int64)
     ids = torch.from_numpy(np.ascontiguousarray(pools.ids[at]))
     picked = {name: _rows(pools, f"the cost of {name}", cost, at) for name, cost in costs.items()}
@@ -99,14 +99,14 @@ def seen(
 
 
 class Pools(NamedTuple):
-    """Candidates of all starts, and where they lie."""
+    """Candidate IDs of all starts, and the path of their bank."""
 
     ids: Array  # (N, K)
     path: str
 
 
 def _start(bank: Bank, row: int, sketch: Sketch, look: str) -> dict[str, Any]:
-    """What the bank knows of one start, and all of its executions."""
+    """Data of one start in the bank, with all of its executions."""
     known, seen, world = bank.decisions, bank.outcomes, bank.world()
     order = np.argsort(known.candidate_ids[row])
     ran, won = seen.observed[row, order], seen.success[row, order]
@@ -137,7 +137,7 @@ def _start(bank: Bank, row: int, sketch: Sketch, look: str) -> dict[str, Any]:
 
 
 def _origins(bank: Bank, row: int, order: Array) -> list[str]:
-    """How every candidate was made, and around which centre where the pool has decoys."""
+    """Family of every candidate, and its centre if the pool has decoys."""
     made = bank.provenance
     families, centres = made.family[row, order].tolist(), made.centre_of[row, order].tolist()
     if max(centres) <= 0:
@@ -147,7 +147,7 @@ def _origins(bank: Bank, row: int, order: Array) -> list[str]:
 
 
 def _frames(bank: Bank, states: Array, look: str) -> Array:
-    """(T, S) states as they are seen: (T, SIZE, SIZE, 3)."""
+    """(T, S) states -> frames (T, SIZE, SIZE, 3) in the look."""
     if look == PLAIN:
         return np.asarray(bank.world().render(states, SIZE))
     return np.asarray(bank.scene(look).observe(torch.from_numpy(states), SIZE)[0].numpy())
@@ -161,12 +161,12 @@ def picture(frame: Array) -> str:
 
 
 def numbers(values: Array) -> list[float]:
-    """Five significant digits: enough to read, and a third of the bytes."""
+    """Values rounded to five significant digits, which takes a third of the bytes."""
     return [float(f"{x:.5g}") for x in np.asarray(values, np.float64).tolist()]
 
 
 def _rows(pools: Pools, what: str, values: Array, at: Array, wide: bool = True) -> Array:
-    """Some rows of (N, K) or, not `wide`, (N,) values; anything else is refused."""
+    """Rows `at` of (N, K) or, if not `wide`, (N,) values; other shapes are refused."""
     array, shape = np.asarray(values), pools.ids.shape[: 1 + wide]
     if array.shape != shape:
         raise DjepaError(f"{what} is {array.shape}; {pools.path} has {shape}.")
@@ -175,7 +175,7 @@ def _rows(pools: Pools, what: str, values: Array, at: Array, wide: bool = True) 
 
 @dataclass(frozen=True, eq=False)
 class _Picked:
-    """A view of the rows that are shown, checked and ranked."""
+    """A method's view of the shown rows, checked and ranked."""
 
     ranks: Array  # (n, K) from 1
     chosen: Array  # (n,) candidate IDs
@@ -215,7 +215,7 @@ class _Picked:
         )
 
     def start(self, n: int, order: Array) -> dict[str, Any]:
-        """One start, candidates in the given order; what is not known is None."""
+        """One start, candidates in the given order; unknown values are None."""
         return {
             "ranks": self.ranks[n, order].tolist(),
             "chosen": int(self.chosen[n]),

@@ -1,4 +1,4 @@
-"""The loss plot that lies beside a training log."""
+"""The loss plot beside a training log."""
 
 import io
 import json
@@ -11,7 +11,7 @@ from djepa.files import write_atomically
 
 BLUE, VERMILION = "#0072B2", "#D55E00"  # Okabe and Ito: different for any colour vision
 NUMBERS = ("step", "steps", "loss", "validation", "selection")
-Entry = dict[str, Any]  # phase: str, and those of NUMBERS that the line holds
+Entry = dict[str, Any]  # phase: str, and some of NUMBERS
 
 
 def loss_plot(log: Path) -> Path:
@@ -19,7 +19,7 @@ def loss_plot(log: Path) -> Path:
     entries = _entries(log)
     phases = list(dict.fromkeys(entry["phase"] for entry in entries))
     try:
-        from matplotlib.figure import Figure  # not pyplot: it would look for a display
+        from matplotlib.figure import Figure  # not pyplot, which needs a display
         from matplotlib.ticker import LogLocator, NullFormatter
     except ImportError:
         raise MissingExtraError("A loss plot", "report") from None
@@ -45,7 +45,7 @@ def loss_plot(log: Path) -> Path:
 
 
 def _selection(axes: Any, steps: list[float], shares: list[float]) -> None:
-    """Every checkpoint that was judged; the best with its number, the later of equals."""
+    """Draw every evaluated checkpoint; the best with its number, ties to the later one."""
     axes.plot(steps, [100 * s for s in shares], "D--", color=VERMILION, markersize=5, linewidth=0.8)
     axes.set_xlabel("step")
     for share, step in sorted(zip(shares, steps, strict=True))[-1:]:
@@ -60,7 +60,7 @@ def _series(entries: list[Entry], phase: str, what: str) -> tuple[list[float], l
 
 
 def _entries(log: Path) -> list[Entry]:
-    """Every line of the log; a run that was cut off and went on has one log."""
+    """Every line of the log; a resumed run has a single log."""
     entries: list[Entry] = []
     text = log.read_text(errors="replace") if log.is_file() else ""
     for number, line in enumerate(text.splitlines(), 1):

@@ -28,7 +28,7 @@ from djepa.report.style import (
 )
 
 Floats = npt.NDArray[np.floating[Any]]
-DIGIT = 0.07  # inches that a digit takes in a cell
+DIGIT = 0.07  # width of a digit in a cell, inches
 
 
 def rank_recovery(
@@ -70,7 +70,7 @@ def rank_recovery(
 
 
 def _shades() -> dict[str, Any]:
-    """White to blue; what is rare is still seen because roots of shares are shown."""
+    """White to blue by the root of the share, so that rare cells are visible."""
     from matplotlib.colors import LinearSegmentedColormap
 
     shades = LinearSegmentedColormap.from_list("blues", ["white", SKY, BLUE, INK])
@@ -103,7 +103,7 @@ def terminal_geometry(
         axes.scatter(*b.T, s=9, color=BLUE, linewidths=0, label="lifted", zorder=3)
         big = {"edgecolors": "white", "linewidths": 0.7, "zorder": 4}
         axes.scatter(*a[chosen[0]], s=42, marker="s", color=INK, label="chosen before", **big)
-        # The aligned choice lies next to the goal, whose arms therefore reach out from under it.
+        # The aligned choice is next to the goal, so the goal's cross is larger than its marker.
         axes.scatter(*target, s=230, marker="+", color=INK, linewidths=1.2, zorder=4)
         axes.scatter([], [], s=55, marker="+", color=INK, linewidths=1.2, label="goal")
         axes.scatter(*b[chosen[1]], s=75, marker="*", color=VERMILION, label="chosen after", **big)
@@ -121,7 +121,7 @@ def terminal_geometry(
 def _plane(points: Floats) -> tuple[Floats, Floats]:
     """(n, D) -> (n, 2) principal coordinates, and the share of variance of both.
 
-    A component's largest weight is positive, so that the picture never turns over.
+    A component's largest weight is positive, so that the picture is never mirrored.
     """
     off = points - points.mean(0)
     _, spread, axes = np.linalg.svd(off, full_matrices=False)
@@ -132,8 +132,8 @@ def _plane(points: Floats) -> tuple[Floats, Floats]:
 def coefficient_map(stem: Path, table: npt.ArrayLike, radius: float) -> list[Path]:
     """(bins, steps) mean signed transport coefficients β by learned rank and future step.
 
-    The first row is the best bin. NaN cells stay blank. Colours reach from minus the largest |β|
-    to plus it, which the bound `radius` only limits.
+    The first row is the best bin. NaN cells stay blank. Colours range from minus to plus the
+    largest |β|, which is at most `radius`.
     """
     known = np.asarray(table, float)
     if known.ndim != 2 or not np.isfinite(known).any():

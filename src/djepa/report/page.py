@@ -1,7 +1,7 @@
-"""One HTML file that says it all: it opens from a disk, offline, and asks nothing of anyone.
+"""One self-contained HTML file that works offline and sends no request.
 
 Styles, script, pictures and data are inside; a content security policy forbids everything else.
-The same page is always the same bytes.
+Equal pages have equal bytes.
 """
 
 import base64
@@ -23,7 +23,7 @@ from djepa.report.tables import Table, numeric
 
 KINDS = {".png": "image/png", ".svg": "image/svg+xml", ".gif": "image/gif"}
 DATA = {".csv": "text/csv", ".json": "application/json", ".gz": "application/gzip"}
-MOST = 1 << 20  # bytes of data behind a figure that still travel with the page
+MOST = 1 << 20  # bytes of a figure's data that are still included in the page
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Section:
-    """Paragraphs of plain text, marked up as `inline` knows it; then tables, figures."""
+    """Paragraphs of plain text with the markup of `inline`; then tables and figures."""
 
     title: str
     text: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class Page:
 
 
 def write_page(path: Path | str, page: Page) -> Path:
-    """Write the page as one file and return where it is."""
+    """Write the page as one file and return its path."""
     target = locate(path)
     text = _document(page)
     with naming(target.parent):
@@ -79,8 +79,8 @@ def write_page(path: Path | str, page: Page) -> Path:
 
 
 def inline(text: str) -> str:
-    """Plain text as HTML; of all markup only **bold**, `code` and [a page](x/report.html) mean
-    something. Links lead to pages beside this one and nowhere else.
+    """Plain text as HTML; the only markup is **bold**, `code` and [a page](x/report.html). Links
+    lead only to pages beside this one.
     """
     safe = html.escape(text)
     parts = re.split(r"`([^`]+)`", safe)  # odd ones are code, in which ** stays
@@ -159,7 +159,7 @@ def _table(table: Table) -> str:
     )
     body = []
     for first, group in groupby(table.rows, key=lambda row: row[0]):
-        rows = list(group)  # that begin alike: what they have in common stands once
+        rows = list(group)  # with equal first cells, which are shown once
         kind = f'scope="rowgroup" rowspan="{len(rows)}"' if len(rows) > 1 else 'scope="row"'
         head_cell = f"<th {kind}>{inline(first)}</th>"
         for i, (_, *others) in enumerate(rows):
@@ -186,7 +186,7 @@ def _figure(figure: Figure) -> str:
 
 
 def _download(file: Path | None) -> str:
-    """A link that saves the numbers behind a figure; of large files only the name."""
+    """A link that saves the data of a figure; for large files only the name."""
     if file is None:
         return ""
     name = html.escape(file.name)
@@ -208,7 +208,7 @@ def _bytes(file: Path) -> bytes:
 
 
 def _json(inspector: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> str:
-    """JSON that cannot end the element it stands in."""
+    """JSON that cannot close its HTML element."""
     pools = [inspector] if isinstance(inspector, Mapping) else list(inspector)
     text = json.dumps(pools, separators=(",", ":"), sort_keys=True, allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

@@ -1,6 +1,6 @@
-"""What a bank's pools are like: how hard they are, and how much their making gives away.
+"""Statistics of a bank's pools: their difficulty, and how much their construction reveals.
 
-Everything is counted over executed candidates: one that was not executed is no failure.
+Everything is counted over executed candidates: one that was not executed is not a failure.
 Legend: N starts, K candidates, H horizon, A action width, C centres.
 """
 
@@ -51,7 +51,7 @@ class Chooser:
     """One pick per start, by a rule that sees no label."""
 
     success: Rate
-    families: dict[str, int]  # how often the pick is of each family
+    families: dict[str, int]  # number of picks of each family
     cluster: Rate | None  # picks made around the reference; decoy pools only, chance is 1 / C
 
 
@@ -74,7 +74,7 @@ class PoolStats:
     by_centre: dict[str, Rate]
     by_behaviour: dict[str, Rate]
     drops: dict[str, int]
-    random: float  # what a uniform pick expects: mean over starts of the share that succeeds
+    random: float  # expected success of a uniform pick: mean share of successes per start
     oracle: Rate  # starts with a success
     choosers: dict[str, Chooser]
 
@@ -83,7 +83,7 @@ def pool_stats(bank: Bank) -> PoolStats:
     """Statistics over all starts of a bank.
 
     Choosers without a model, ties to the smaller ID:
-    `smallest ID` always takes the first; it shows what the order of the IDs tells;
+    `smallest ID` always takes the first; it shows what the order of the IDs reveals;
     `density on actions` sees the raw sequences (H · A numbers), as any planner does;
     `density on outcomes` sees true final states: pusher xy, block xy, 50 px · (cos, sin) of the
     block's angle. It is the best case of a density chooser, and privileged;
@@ -137,7 +137,7 @@ def _choosers(bank: Bank) -> dict[str, Chooser]:
 
 
 def outcome_points(final: Array) -> Array:
-    """Final states (..., S) -> (..., 6) numbers in pixels that tell how alike two ends are."""
+    """Final states (..., S) -> (..., 6) in pixels, whose distance measures similarity."""
     angle = final[..., 4:5]
     turn = [ANGLE_SCALE * np.cos(angle), ANGLE_SCALE * np.sin(angle)]
     return np.concatenate([final[..., :4], *turn], axis=-1)
@@ -152,7 +152,7 @@ def _least(cost: Array, ids: Array) -> int:
 
 
 def _chooser(bank: Bank, points: Array, allowed: Array, pick: Pick) -> Chooser:
-    """Let `pick` choose an ID among the allowed of every start; count what its picks are."""
+    """Let `pick` choose an allowed ID for every start; count its successes and families."""
     ids, seen, made = bank.decisions.candidate_ids, bank.outcomes, bank.provenance
     rows = np.flatnonzero(allowed.any(axis=1))
     chosen = [pick(points[n, allowed[n]], ids[n, allowed[n]]) for n in rows]
@@ -166,7 +166,7 @@ def _chooser(bank: Bank, points: Array, allowed: Array, pick: Pick) -> Chooser:
 
 
 def stats_json(stats: Sequence[PoolStats]) -> str:
-    """All numbers, rates with share and 95 % interval; the same statistics are the same bytes."""
+    """All numbers, rates with share and 95 % interval; equal statistics give equal bytes."""
     return to_json([plain(entry) for entry in stats])
 
 
@@ -219,8 +219,8 @@ def _cells(s: PoolStats) -> dict[str, dict[str, str]]:
 def stats_figure(stats: Sequence[PoolStats], path: Path) -> None:
     """Success by family and by chooser, a panel per bank, as PNG or SVG by the suffix of `path`.
 
-    Wilson intervals stand on the choosers only: candidates of one start are not independent, and
-    what a uniform pick expects is no count.
+    Only choosers have Wilson intervals: candidates of one start are not independent, and the
+    expectation of a uniform pick is not a count.
     """
     if path.suffix not in (".png", ".svg") or not stats:
         raise DjepaError(f"A figure needs banks and a name ending in .png or .svg, got {path}.")
@@ -231,7 +231,7 @@ def stats_figure(stats: Sequence[PoolStats], path: Path) -> None:
         raise MissingExtraError("A figure", "report") from None
     families = sorted({family for s in stats for family in s.by_family})
     size = (1.6 + 4.2 * len(stats), 0.3 * (len(families) + 5) + 1.2)
-    # No pyplot: it would look for a display and keep the figure alive. No date: same bytes.
+    # No pyplot, which needs a display and keeps the figure alive. No date: same bytes.
     with matplotlib.rc_context({"svg.hashsalt": "djepa", "axes.titlesize": 11}):
         figure = Figure(figsize=size, dpi=150, layout="constrained")
         panels = figure.subplots(1, len(stats), squeeze=False, sharey=True)[0]

@@ -1,4 +1,4 @@
-"""What a geometry predicts for the pool of one start, in numbers that can be drawn.
+"""Predictions of a geometry for the pool of one start, as numbers to draw.
 
 Legend: K candidates, B blocks of five controls, D latent, E executed frames.
 """
@@ -23,28 +23,28 @@ SHORTLIST, ROWS = 8, 4
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """One geometry's view of one pool. A frame has the number k * B + b: candidate, then block.
+    """One geometry's predictions for one pool. Frame k * B + b is block b of candidate k.
 
-    Of candidates that were not executed, `realised` and what follows from it mean nothing.
+    For candidates that were not executed, `realised` and values from it are meaningless.
     """
 
     title: str
     futures: Tensor  # (K, B, D) predicted
     realised: Tensor  # (K, B, D) encoded from the executed frames
     cost: Array  # (K,) native cost of the prediction
-    realised_cost: Array  # (K,) native cost of what execution showed
+    realised_cost: Array  # (K,) native cost of the executed latents
     ranking: Array  # (K,) positions by native cost, ties to the smaller ID
-    executed: Array  # (E,) numbers of the frames there are, by candidate ID, then block
+    executed: Array  # (E,) numbers of executed frames, by candidate ID, then block
     drift: Array  # (K, B) distance of predicted and executed latent, over the spread of the latents
 
     def nearest(self, k: int) -> Array:
         """(B,) the executed frame whose latent is nearest to each prediction.
 
-        Candidates that share controls share frames: of equals the candidate's own, else the
-        smaller ID's.
+        Candidates that share controls share frames: ties go to the candidate's own, else to the
+        smaller ID.
         """
         frames = self.realised.flatten(0, 1)[torch.from_numpy(self.executed)]
-        # The faster way, by matrix products, blurs distances between frames that are almost alike.
+        # The faster way by matrix products is inaccurate for nearly equal frames.
         exact = "donot_use_mm_for_euclid_dist"
         far = torch.cdist(self.futures[k], frames, compute_mode=exact).numpy()  # (B, E)
         found, own = self.executed[far.argmin(1)], self.own(k)
@@ -54,7 +54,7 @@ class Predicted:
         return np.where(far[np.arange(len(own)), columns] <= far.min(1), own, found)
 
     def own(self, k: int) -> Array:
-        """(B,) the frames that executing the candidate showed; none if it was not executed."""
+        """(B,) executed frames of the candidate; none if it was not executed."""
         return np.asarray(self.executed[self.executed // self.drift.shape[1] == k])
 
 
@@ -62,7 +62,7 @@ class Predicted:
 def predict_pool(
     bank: Bank, start_id: int, title: str, geometry: Geometry, device: str = "cpu"
 ) -> Predicted:
-    """Predict the start's pool, and encode every state that executing it showed."""
+    """Predict the start's pool, and encode every executed state."""
     row, scene = bank.row(start_id), bank.scene()
     ids, ran = bank.decisions.candidate_ids[row], bank.outcomes.observed[row]
     if not ran.any():
@@ -71,7 +71,7 @@ def predict_pool(
             "compare a prediction with. Choose another start."
         )
     p = predict(geometry, scene, bank.decisions, slice(row, row + 1), device)
-    # What was not executed has no states; any will do, since nothing is read off them.
+    # Candidates that were not executed have no states; any will do, since they are not used.
     states = np.where(ran[:, None, None], bank.outcomes.states[row], bank.decisions.state[row])
     z = encode_states(geometry, scene, torch.from_numpy(states).to(device))
     cost, after = (c[0].cpu().numpy() for c in (p.cost, geometry.native_cost(z[None], p.goal)))
@@ -90,14 +90,14 @@ def predict_pool(
 
 
 def _spread(latents: Tensor) -> float:
-    """(k, B, D) -> root mean square distance to the mean: the drift of always answering that."""
+    """(k, B, D) -> root mean square distance to the mean: the drift of a constant prediction."""
     off = latents - latents.mean((0, 1))
     return max(off.square().sum(-1).mean().sqrt().item(), 1e-12)
 
 
 def worth_seeing(bank: Bank, start_id: int, predicted: Predicted) -> dict[int, str]:
-    """Positions worth seeing, by native cost, and why: the native choice, the best executed one,
-    the first of the shortlist that ended otherwise than the native choice, the cheapest others.
+    """Positions to show, by native cost, with the reason: the native choice, the best executed
+    one, the first of the shortlist with the other outcome than the native choice, the cheapest.
     """
     row, ranking = bank.row(start_id), predicted.ranking.tolist()
     seen, ids = bank.outcomes, bank.decisions.candidate_ids[row]
@@ -112,7 +112,7 @@ def worth_seeing(bank: Bank, start_id: int, predicted: Predicted) -> dict[int, s
 
 
 def named(bank: Bank, start_id: int, candidates: Sequence[int]) -> dict[int, str]:
-    """Positions of the candidates with these IDs, to be shown because someone asked."""
+    """Positions of the candidates with these IDs, with the reason that they were requested."""
     ids = bank.decisions.candidate_ids[bank.row(start_id)].tolist()
     for candidate in candidates:
         if candidate not in ids:

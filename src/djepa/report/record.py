@@ -1,4 +1,4 @@
-"""A decision record as the inspector shows it, beside what the bank knows of the same starts."""
+"""A decision record as data of the inspector, with the bank's data of the same starts."""
 
 from typing import Any
 
@@ -44,6 +44,6 @@ def inspect_record(bank: Bank, given: Decisions, label: str = "") -> dict[str, A
 
 
 def _placed(one: DecisionRecord, scorer: Scorer, ids: Any) -> list[float]:
-    """Costs of a scorer in the order in which the bank has the candidates."""
+    """Costs of a scorer in the bank's order of candidates."""
     cost = dict(zip(one.candidates, scorer.cost, strict=True))
     return [cost[candidate] for candidate in ids.tolist()]

@@ -1,8 +1,8 @@
 """Tables of a study, from its result rows. Labels and order of methods come from the registry.
 
 A view is a set of starts that a table counts: a case, its eligible starts, or cases of one group
-together. The paper's figures are of its own starts, pools and weights: to look at, not to test
-against. Legend: N starts.
+together. The paper's figures are for its own starts, pools and weights: they are shown, not used in
+tests. Legend: N starts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ def success_table(
     name: str = "success",
     on: str = "all starts",
 ) -> Table:
-    """Success of every method in every view, the paper's figure beside it where there is one."""
+    """Success of every method in every view, with the paper's figure if there is one."""
     solved = {view: [successes(of) for of in rows.values()] for view, rows in seen.items()}
     printed, columns, lines = {view for view, _ in paper if view in seen}, ["method"], []
     for view, parts in solved.items():
@@ -69,7 +69,7 @@ def success_table(
 def cost_table(
     rows: Rows, methods: Sequence[str], note: str, factor: float, paper: Figures
 ) -> Table:
-    """Mean task cost of what every method chose, times a factor that brings it into a unit."""
+    """Mean task cost of every method's choices, times a factor that sets the unit."""
     digits, printed = 3 if factor == 1 else 4, {view for view, _ in paper}
     columns, lines = ["method"], []
     for case in rows:
@@ -99,8 +99,8 @@ def paired_table(
 ) -> Table:
     """Ours against others, start by start; primary comparisons with their verdict.
 
-    `graded` names the quality that is compared, where it is not success. `paper` gives what is
-    printed of the gains and losses of ours over another in a view.
+    `graded` names the compared quality, if it is not success. `paper` gives the published gains and
+    losses of ours over another method in a view.
     """
     judged = {(v.where, v.ours, v.theirs): v for v in verdicts}
     lines = []
@@ -155,7 +155,7 @@ def ablation_table(case: str, rows: Rows, blocks: Mapping[str, Sequence[str]]) -
 def pair_of(
     rows: Rows, ours: str, theirs: str, clustered: bool = False, graded: bool = False
 ) -> Paired | None:
-    """One method against another over all cases together; None where it cannot be done."""
+    """One method against another over all cases together; None if that is not possible."""
     if ours == theirs or not any(rows.values()):
         return None
     found = compare(rows, Comparison.of(ours, theirs), clustered and len(rows) > 1, graded)
@@ -163,7 +163,7 @@ def pair_of(
 
 
 def _check(case: str, rows: Sequence[Row]) -> None:
-    """Refuse rows of several banks, or of starts that are not the same for all methods."""
+    """Refuse rows of several banks, or of starts that differ between methods."""
     kinds = sorted({(row.study, row.pools, row.rule, row.bank) for row in rows})
     if len(kinds) > 1:
         raise DjepaError(f"{case} needs rows of one study, pools, rule and bank, got {kinds}.")
@@ -175,7 +175,7 @@ def _check(case: str, rows: Sequence[Row]) -> None:
 
 
 def _share(hits: Sequence[npt.NDArray[np.bool_]]) -> str:
-    """Percent with its interval; of several cases counted together without one."""
+    """Percent with its interval; without one for several cases together."""
     whole = np.concatenate(hits) if hits else np.zeros(0, bool)
     if not len(whole):
         return ""

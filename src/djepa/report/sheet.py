@@ -1,4 +1,4 @@
-"""Pictures of one start of a bank, for people who would rather look than read.
+"""Pictures of one start of a bank: a contact sheet and an animation.
 
 Legend: N starts, K candidates, H horizon.
 """
@@ -43,7 +43,7 @@ SIDE_BY_SIDE = 6  # most candidates in one animation
 def contact_sheet(
     bank: Bank, start_id: int, size: int = 112, columns: int | None = None
 ) -> Image.Image:
-    """One start on one page: what was known, what was to be reached, where every candidate ended.
+    """One start on one page: the known frames, the goal, and the final frame of every candidate.
 
     Candidates are in order of ID; frame and mark say success, failure or not executed.
     """
@@ -92,7 +92,7 @@ def _strip(page: Canvas, plan: Layout, bank: Bank, row: int) -> None:
 
 
 def _panel(page: Canvas, plan: Layout, bank: Bank, row: int) -> None:
-    """How many succeed: of all, by family, and by centre where there is more than one."""
+    """Draw numbers of successes: of all, by family, and by centre if there are several."""
     seen, made = bank.outcomes, bank.provenance
     won, ran, family = seen.success[row] & seen.observed[row], seen.observed[row], made.family[row]
     groups = [(name, family == name) for name in sorted(set(family.tolist()))]
@@ -115,7 +115,7 @@ def _grid(page: Canvas, plan: Layout, bank: Bank, row: int) -> None:
     known, seen = bank.decisions, bank.outcomes
     ids, observed = known.candidate_ids[row], seen.observed[row]
     key_of_marks(page, "Every candidate after its last control, by ID", plan)
-    # What was not executed has no final state to draw.
+    # Candidates that were not executed have no final state.
     finals = np.where(observed[:, None], seen.states[row, :, -1], known.state[row])
     frames = bank.world().render(finals, plan.size, known.goal[row])
     for index, k in enumerate(np.argsort(ids)):
@@ -133,7 +133,7 @@ def _grid(page: Canvas, plan: Layout, bank: Bank, row: int) -> None:
 
 
 def _origin(bank: Bank, row: int, k: int) -> str:
-    """Family of a candidate, and its centre where the pool has decoys."""
+    """Family of a candidate, and its centre if the pool has decoys."""
     made = bank.provenance
     family, centre = str(made.family[row, k]), int(made.centre_of[row, k])
     if not (made.centre_of[row] > 0).any() or centre < 0:
@@ -142,9 +142,9 @@ def _origin(bank: Bank, row: int, k: int) -> str:
 
 
 def default_candidates(bank: Bank, start_id: int) -> list[int]:
-    """IDs worth seeing side by side, of those executed: the success of lowest cost, the failure of
-    lowest cost, and the worst of those not made from the reference. What a pool lacks is left out;
-    ties go to the smaller ID.
+    """IDs of executed candidates to show side by side: the success of lowest cost, the failure of
+    lowest cost, and the worst one not made from the reference. Missing kinds are left out; ties go
+    to the smaller ID.
     """
     row = bank.row(start_id)
     seen, ids = bank.outcomes, bank.decisions.candidate_ids[row]
@@ -166,7 +166,7 @@ def animation(
 ) -> list[Image.Image]:
     """H + 1 frames: candidates executed again from the restored state, side by side.
 
-    Without IDs, those of `default_candidates`. The last frame bears the recorded outcome.
+    Without IDs, those of `default_candidates`. The last frame shows the recorded outcome.
     """
     row, known, world = bank.row(start_id), bank.decisions, bank.world()
     check_size(size, 112)
@@ -185,7 +185,7 @@ def animation(
 
 
 def _moment(frames: Array, titles: list[str], when: str, marks: list[Mark]) -> Image.Image:
-    """One picture of an animation: (k, size, size, 3) frames; marks only once it has ended."""
+    """One picture of an animation: (k, size, size, 3) frames; marks only at its end."""
     outer = frames.shape[1] + 2 * BORDER
     letter = max(12, round(outer * 0.07))
     page = Canvas(len(frames) * (outer + GAP) + GAP, outer + 2 * GAP + 3 * letter)
@@ -217,7 +217,7 @@ def _positions(bank: Bank, row: int, candidate_ids: Sequence[int]) -> list[int]:
 
 
 def _checked_mark(bank: Bank, row: int, k: int, success: bool) -> Mark:
-    """The recorded outcome, once executing again has shown the same."""
+    """The recorded outcome; an error if executing again gave another one."""
     seen = bank.outcomes
     if seen.observed[row, k] and success != seen.success[row, k]:
         raise DjepaError(
@@ -228,7 +228,7 @@ def _checked_mark(bank: Bank, row: int, k: int, success: bool) -> Mark:
 
 
 def save_animation(path: Path, frames: Sequence[Image.Image], fps: int = 10) -> None:
-    """Write a GIF that loops for ever and rests a second on its last frame."""
+    """Write a GIF that loops forever and pauses a second on its last frame."""
     write_atomically(path, gif_bytes(frames, fps))
 
 

@@ -1,4 +1,4 @@
-"""One look for all figures: colours that differ for any colour vision, the same bytes again.
+"""Common style of all figures: colours distinct for any colour vision, reproducible bytes.
 
 Every figure is written three times: PNG, SVG, and the numbers it shows as CSV.
 """
@@ -19,7 +19,7 @@ from djepa.files import naming, write_atomically
 from djepa.report.tables import csv_text
 
 ByShortlist = Mapping[str, Mapping[int, npt.ArrayLike]]  # model -> shortlist size -> (N,) by start
-# Okabe and Ito; their yellow is left out because it is lost on a light page.
+# Okabe and Ito, without their yellow, which is hardly visible on a light page.
 BLUE, VERMILION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
 PURPLE, SKY, INK = "#CC79A7", "#56B4E9", "#212529"
 SOFT, LINE, PALE = "#6C727A", "#E4E5E7", "#C9CDD2"
@@ -34,14 +34,14 @@ OWN = {  # a method looks the same in every figure
     "fusion of four models": INK,
     "D-JEPA, as published": SKY,
 }
-OURS = ("D-JEPA", "D-JEPA, lifted")  # those that stand out
-BOUNDS = ("best candidate", "random candidate")  # those that recede
+OURS = ("D-JEPA", "D-JEPA, lifted")  # drawn in a strong colour
+BOUNDS = ("best candidate", "random candidate")  # drawn in a weak colour
 COLUMN, PAGE = 3.4, 6.8  # inches: one column of a two-column page, and its whole width
 DPI = 200
 RC = {
     "svg.hashsalt": "djepa",
     "svg.fonttype": "path",
-    "font.family": "DejaVu Sans",  # comes with matplotlib
+    "font.family": "DejaVu Sans",  # included in matplotlib
     "font.size": 7.5,
     "axes.titlesize": 8,
     "axes.titlelocation": "left",
@@ -77,14 +77,14 @@ RC = {
 
 @contextmanager
 def canvas(width: float, height: float) -> Iterator[Any]:
-    """A matplotlib figure of so many inches in this style; save it before leaving."""
+    """A matplotlib figure, sizes in inches, in this style; save it inside the context."""
     try:
         import matplotlib
-        from matplotlib.figure import Figure  # not pyplot: it would look for a display
+        from matplotlib.figure import Figure  # not pyplot, which needs a display
     except ImportError:
         raise MissingExtraError("A figure", "report") from None
     with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # nobody's own settings
+        matplotlib.rcdefaults()  # without settings of the user
         matplotlib.rcParams.update(RC)
         yield Figure(figsize=(width, height), dpi=DPI, layout="constrained")
 
@@ -109,7 +109,7 @@ def save(
 
 
 def looks(names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Name -> colour and marker: a method's own where it has one, else the next that is free."""
+    """Name -> colour and marker: the method's own if it has one, else the next free one."""
     listed = list(names)
     if not listed:
         raise DjepaError("A figure needs something to show.")
@@ -124,14 +124,14 @@ def looks(names: Iterable[str]) -> dict[str, dict[str, str]]:
 
 
 def bar_colour(name: str) -> str:
-    """Labels name the bars: ours stands out, bounds recede, the others are alike."""
+    """Colour of a bar: strong for ours, weak for bounds, the same for all others."""
     if name in OURS:
         return VERMILION
     return PALE if name in BOUNDS else SKY
 
 
 def legend_beneath(figure: Any, axes: Any, columns: int = 4) -> None:
-    """One legend for the whole figure, beneath everything, so that it covers nothing."""
+    """One legend for the whole figure, beneath the axes."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)))
 
@@ -153,13 +153,13 @@ def mean_of(values: npt.ArrayLike) -> tuple[float, float, float, int]:
 
 
 def signed(value: float, digits: int = 0) -> str:
-    """With its sign, unless it rounds to zero."""
+    """A number with its sign, unless it rounds to zero."""
     text = f"{value:+.{digits}f}"
     return (text if float(text) else text[1:]).replace("-", "−")
 
 
 def log_ticks(axes: Any, sizes: Sequence[int]) -> None:
-    """A logarithmic axis with a tick at each of these and nowhere else."""
+    """A logarithmic axis with ticks only at these sizes."""
     axes.set_xscale("log", base=2)
     axes.set_xticks(list(sizes), [str(size) for size in sizes])
     axes.set_xticks([], minor=True)

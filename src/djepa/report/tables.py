@@ -1,4 +1,4 @@
-"""Tables of plain text, written as CSV to compute with, Markdown to read, LaTeX to print."""
+"""Tables of plain text, written as CSV, Markdown and LaTeX."""
 
 import csv
 import io
@@ -36,9 +36,9 @@ _MINUS = re.compile(r"(?<![\w$)}\]-])-(?=\d)")  # such as -8.4
 
 @dataclass(frozen=True)
 class Table:
-    """Cells of text under their columns. `name` becomes the file names and the LaTeX label.
+    """Rows of text cells. `name` is used for file names and the LaTeX label.
 
-    A cell of the first column that repeats the one above is printed once; the CSV holds it always.
+    A cell of the first column that repeats the one above is omitted, except in the CSV.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Table:
 
 
 def to_csv(table: Table) -> str:
-    """Columns and rows; title and note are left to the other two."""
+    """Columns and rows, without title and note."""
     return csv_text(table.columns, table.rows)
 
 
@@ -112,7 +112,7 @@ def to_latex(table: Table) -> str:
 
 
 def latex(text: str) -> str:
-    """Plain text as LaTeX: signs escaped, minus signs, ranges and powers of ten set properly."""
+    """Plain text as LaTeX: escaped, with minus signs, ranges and powers of ten typeset."""
     power = _POWER.fullmatch(text)
     if power:
         base, sign, digits = power.groups()
@@ -122,7 +122,7 @@ def latex(text: str) -> str:
 
 
 def write_table(folder: Path, table: Table) -> list[Path]:
-    """Write name.csv, name.md and name.tex into the folder, each whole or not at all."""
+    """Write name.csv, name.md and name.tex into the folder, each atomically."""
     writers = {".csv": to_csv, ".md": to_markdown, ".tex": to_latex}
     paths = []
     for suffix, text in writers.items():
@@ -144,7 +144,7 @@ def _printed(table: Table) -> tuple[tuple[str, ...], ...]:
 
 
 def numeric(table: Table) -> list[bool]:
-    """Which columns hold numbers and are set flush right; the first never."""
+    """Which columns hold numbers and are right-aligned; never the first."""
     return flush_right(table.columns, table.rows)
 
 

@@ -1,4 +1,4 @@
-"""Frames of one start, all of the same part of the table: the part where things happen.
+"""Frames of one start, all cropped to the same part of the table, where the motion is.
 
 Legend: K candidates, B blocks of five controls, S state.
 """
@@ -16,7 +16,7 @@ from djepa.worlds.push import CANVAS, PUSHER_RADIUS, PushWorld
 
 Array = npt.NDArray[Any]
 SIZE, OUTER = 112, 112 + 2 * BORDER  # px of a frame without and with its border
-LEAST = 224.0  # side of the smallest part ever shown, in pixels of the world
+LEAST = 224.0  # least side of the part, in pixels of the world
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class View:
     side: float
 
     def frames(self, states: Array) -> Array:
-        """(n, S) -> (n, SIZE, SIZE, 3)."""
+        """(n, S) states -> (n, SIZE, SIZE, 3) frames of the part."""
         whole = max(SIZE, round(SIZE * CANVAS / self.side))
         x, y = np.clip(np.round(self.corner * whole / CANVAS).astype(int), 0, whole - SIZE)
         frames = self.bank.world().render(states, whole, self.bank.decisions.goal[self.row])
@@ -52,6 +52,6 @@ def view_of(bank: Bank, row: int, states: Array) -> View:
 
 
 def executed_states(bank: Bank, row: int, frames: Array) -> Array:
-    """Numbers of executed frames (n,), k * B + b, -> their states (n, S)."""
+    """Numbers k * B + b of executed frames (n,) -> their states (n, S)."""
     states = bank.outcomes.states[row]
     return np.asarray(states.reshape(-1, states.shape[-1])[frames])
