@@ -4,8 +4,8 @@
     score correction, ...       the paper's readouts (App. G) and their controls
     D-JEPA                      mixture of native score, forecasts and density; graded gate
 
-A forecast judges every candidate in a future of traffic that is made of the present
-(worlds/traffic/forecast.py, rules.py): it is known before execution. Scenes of one log are never
+A forecast score judges every candidate in a traffic forecast from the past and present
+(worlds/traffic/forecast.py, rules.py), which is known before execution. Scenes of one log are never
 split, and every interval resamples whole logs.
 """
 
@@ -42,8 +42,8 @@ STRAIGHT, TWO = (NAME, "straight"), (NAME, *FORECASTS)
 ALL = (*EVERY, *RISKS)
 NEAR_BEST = 0.05  # a choice is a success if its PDMS is within 5 points of the best candidate's
 SPLITS = dict(zip(ROLES, ("fit", "calibration", "confirmation", "guarantee"), strict=False))
-MANY = 100  # scenes of a recorded log at most, of the cars that are left
-HARD = 0.1  # PDMS by which the native choice is below the best, in the scenes of preset paper
+MANY = 100  # scenes of a recorded log at most, from the remaining cars
+HARD = 0.1  # PDMS gap of the native choice to the best, in scenes of preset paper
 
 
 def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
@@ -64,7 +64,7 @@ def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
 
 
 def _collect(study: Study, case: Case, say: Say) -> str:
-    """Scenes, candidates, judgements, and what the native model says of them."""
+    """Collect scenes, candidates and judgements, and store predictions of the native model."""
     config, scorer = case.bank, load_scorer()
     assert isinstance(config, TrafficConfig)
     say(f"  {config.logs} logs: {case.folder}")
@@ -93,11 +93,11 @@ def population(study: Study, role: str, case: Case) -> Population:
 
 
 def seven(test: Population, many: int) -> torch.Tensor:
-    """Scenes of the preset paper, by a written rule: of three logs, such as decisions hang on.
+    """Scenes of the preset paper, by a fixed rule: hard scenes of three logs.
 
-    A scene is hard if the native choice is at least 10 points below the best candidate. The first
-    three logs with at least three hard scenes count; of the first their first three, of the others
-    their first two. It uses outcomes, so it filters scenes, never decisions.
+    A scene is hard if the native choice is at least 10 points below the best candidate. Of the
+    first three logs with at least three hard scenes, the first gives its first three hard scenes,
+    the others their first two. The rule uses outcomes, so it filters scenes, never decisions.
     """
     cost = test.outcomes.cost
     assert cost is not None
@@ -132,7 +132,8 @@ DRIVING = Design(
         "candidate if all others kept their present velocity, if vehicles kept to their lanes, and "
         "on average over eight futures in which they drive by the rules of the road. "
         "The tables show what each part adds. Fitting, calibration and confirmation share no road "
-        "and no seed.",
+        "and no seed. Where the evidence of a case differs from that of the calibration, or is of "
+        "fewer than eight logs, the gate of D-JEPA stays shut and the mixture decides.",
     ),
     weights=(),
     sizes={
@@ -179,7 +180,11 @@ DRIVING = Design(
         views(),
         inspector(("native score", "anchor-relative with risk", "mixture", OURS), (4, 2, 4)),
     ),
-    pools={"generated": "roads and drivers that nothing was fitted on"},
+    pools={
+        "generated": "roads and drivers that nothing was fitted on",
+        RECORDED: f"{EACH} cars of each recording",
+        FURTHER: "all other cars of the same recordings",
+    },
     graded="PDMS",
     source=Source(_collect, TrafficBank, population, extra_choosers),
     extra=_extra,
