@@ -111,7 +111,7 @@ CUBE = pair_design(
     ),
     sizes={
         "quick": Sizes(32, 16, 24, updates=300),
-        "paper": Sizes(384, 128, 128),
+        "paper": Sizes(192, 64, 128),
         "large": Sizes(1024, 256, 512),
     },
     unit=(TOLERANCE, "Distance of the cube from the goal's, in m; solved up to 0.04."),
