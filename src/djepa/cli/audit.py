@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 RECORD, RECORDED, ARRAYS = "a decision record", "recorded episodes", "arrays"
 BANK, DECIDED = "a bank", "a decision record against its bank"
 WRITTEN = {"json", "figure"}
-TAKES = {  # what is audited -> the options that have an effect there
+TAKES = {  # kind of input -> options that have an effect
     RECORD: set[str](),
     RECORDED: {"geometry", "device"},
     ARRAYS: {"alignment", *WRITTEN},
@@ -89,7 +89,7 @@ class Audit:
         return 0
 
     def _check(self) -> None:
-        """What cannot be taken or written is refused before the work, not ignored or after it."""
+        """Refuse invalid inputs and outputs before any work."""
         from djepa.artefacts.claim import JSON_OF, claim_figure, claim_file
         from djepa.audit.report import check_figure
         from djepa.errors import DjepaError
@@ -109,7 +109,7 @@ class Audit:
             claim_file(self.json, JSON_OF["audit"])
 
     def _kind(self) -> str:
-        """Of what is audited, one that `TAKES` knows."""
+        """The kind of the input, a key of `TAKES`."""
         from djepa.tasks.recorded import is_recorded
 
         assert self.what is not None
@@ -122,7 +122,7 @@ class Audit:
         return DECIDED if self.decisions else BANK
 
     def _check_bank(self, bank: "Bank", alignment: "Alignment | None") -> None:
-        """Every geometry has weights and predictions, before the first of them takes minutes."""
+        """Check that every geometry has weights and predictions, before long work."""
         from djepa.models.predictions import Stored
         from djepa.models.weights import geometry_name
 

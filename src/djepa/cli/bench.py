@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ALL, PATHS = "all", ("json", "planner")
 AGAINST = {"world": "plain loop", "growth": "smallest", "onnx": "torch", "plan": "plain float32"}
 AGAINST |= {"engine": "local processes", "arm": "without checks"}
-ALONE = ("onnx", "plan", "engine", "arm")  # no part of all
+ALONE = ("onnx", "plan", "engine", "arm")  # not part of all
 
 
 @dataclass(frozen=True)

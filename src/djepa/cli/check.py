@@ -49,7 +49,7 @@ class Check:
         return 0
 
     def _proposer(self, bank: "Bank") -> "Proposer | None":
-        """The search or retention that proposed the candidates, if it can be done again here."""
+        """The search or retention that proposed the candidates, if it can be repeated here."""
         from djepa.errors import DjepaError
 
         source = bank.manifest.get("source")

@@ -118,7 +118,7 @@ class Collect:
         return 0
 
     def _proposer(self, config: "CollectConfig") -> "Proposer | None":
-        """What chooses candidates by a native cost; other profiles need none, and no torch."""
+        """The proposer by a native cost; None for other profiles, which need no torch."""
         from djepa.errors import unknown_name
 
         if config.profile not in ("planner", "pusht-confirmation"):

@@ -1,4 +1,4 @@
-"""What the commands print: progress with an estimate on a terminal, plain lines elsewhere."""
+"""Output of the commands: progress with an estimate on a terminal, plain lines elsewhere."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ from rich.text import Text
 
 NARROW = 40
 if (width := os.environ.get("COLUMNS", "")).isdigit() and int(width) < NARROW:
-    os.environ["COLUMNS"] = str(NARROW)  # in none at all an error is lost, and a table never ends
+    os.environ["COLUMNS"] = str(NARROW)  # at width 0 errors are lost and tables never end
 # No markup: a path may hold square brackets.
 console = Console(highlight=False, soft_wrap=True, markup=False)
 errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
@@ -30,7 +30,7 @@ EVERY = 5.0  # seconds between plain lines
 
 
 class Output:
-    """Standard output that outlives its reader: when nobody listens the work goes on."""
+    """Standard output that continues the work when its reader has closed it."""
 
     def __init__(self) -> None:
         self._stream: TextIO = sys.__stdout__ or Path(os.devnull).open("w")  # noqa: SIM115
@@ -42,7 +42,7 @@ class Output:
         return len(text)
 
     def flush(self) -> None:
-        """Flush, likewise."""
+        """Flush, unless an earlier write has failed."""
         self._try(self._stream.flush)
 
     def _try(self, act: Any, *given: str) -> None:
@@ -51,14 +51,14 @@ class Output:
                 act(*given)
         except OSError as error:
             self.lost = error
-            with suppress(OSError, ValueError):  # what is left in its buffer goes nowhere
+            with suppress(OSError, ValueError):  # the rest of its buffer is lost
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def close_with(self, code: int) -> int:
-        """The exit status: a reader that left is no error, a full disk is."""
+        """The exit status: a closed reader is no error, a full disk is."""
         self.flush()
         if self.lost is None or self.lost.errno == errno.EPIPE:
             return code
@@ -70,24 +70,24 @@ out = Output()
 
 
 def prepare_output() -> None:
-    """Any terminal will do: one without UTF-8, a narrow one, one that is closed."""
+    """Prepare output for terminals without UTF-8, narrow ones and closed ones."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    if sys.stdout is sys.__stdout__:  # not while a test listens
+    if sys.stdout is sys.__stdout__:  # not if a test captures it
         sys.stdout = out
 
 
 def fail(message: object) -> None:
-    """Print an error, square brackets and all."""
+    """Print an error, with square brackets unchanged."""
     errors.print(Text.assemble(("error: ", "bold red"), str(message)))
 
 
 class Tick(Protocol):
-    """Called with how much is done and how much there is."""
+    """Called with the amounts done and in total."""
 
     def __call__(self, done: int, total: int) -> None:
-        """Take note."""
+        """Report progress."""
 
 
 @contextmanager
@@ -133,5 +133,5 @@ class _Lines:
         fresh, spent = done - self._first, now - self._began
         going = fresh > 0 and done < total
         left = f", about {spent / fresh * (total - done):.0f} s left" if going else ""
-        with suppress(OSError):  # nobody listens any more: the work goes on
+        with suppress(OSError):  # the reader is gone: the work continues
             print(f"{self._what}: {done}/{total} {self._unit}, {spent:.0f} s{left}", flush=True)

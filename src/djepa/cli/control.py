@@ -106,7 +106,7 @@ class Control:
         if self.decisions:
             claim_file(self.decisions, DECISIONS)
         run = self.execution
-        others = [Episodes(path) for path in self.against]  # a wrong one is named before the work
+        others = [Episodes(path) for path in self.against]  # reports a wrong one before the work
         block = run.block or (4 if run.device == "cpu" else 64)
         config = EpisodeConfig(self.world, block=block, **vars(self.episodes))
         ahead = self.search.horizon or config.goal

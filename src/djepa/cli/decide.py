@@ -44,7 +44,7 @@ class Decide:
         if self.out:
             claim_file(self.out, DECISIONS)
         bank, decider, counts = Bank(self.bank), load_decider(self.alignment), [0, 0]
-        known = Bank(self.calibration) if self.calibration else None  # named before the work
+        known = Bank(self.calibration) if self.calibration else None  # fails before the work
         found = None
         if known and self.admit:
             decider, found = admitted(decider, known, bank)

@@ -66,8 +66,8 @@ class FitAlignment:
         return 0
 
     def _missing(self) -> "dict[str, AlignConfig]":
-        """Presets to fit, by name. One that is there already is refused if it is the only one, and
-        so is a folder that is somebody's.
+        """Presets to fit, by name. A single one that is already fitted is refused, and so is a
+        folder with foreign files.
         """
         from djepa.align.presets import get_preset
         from djepa.align.store import ALIGNMENT
@@ -91,7 +91,7 @@ class FitAlignment:
         return self.out if len(self.preset) == 1 else self.out / name
 
     def _save(self, name: str, alignment: "Alignment", banks: "tuple[Bank, Bank]") -> None:
-        """Certify if asked to, write, say what was found."""
+        """Certify if requested, write, and print the results."""
         from djepa.align.store import save_alignment
         from djepa.bank.read import Bank
         from djepa.evidence.fusion import Fusion
@@ -117,7 +117,7 @@ class FitAlignment:
 
 @contextmanager
 def counting(tick: Tick, total: int) -> Iterator[None]:
-    """Say how many updates this process has made; those of workers are not seen."""
+    """Report the updates of this process; those of workers are not counted."""
     from torch.optim import AdamW
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -125,7 +125,7 @@ def counting(tick: Tick, total: int) -> Iterator[None]:
 
     def count(optimiser: object, *given: object) -> None:
         nonlocal done
-        if isinstance(optimiser, AdamW):  # the mixture has another
+        if isinstance(optimiser, AdamW):  # the mixture has another optimiser
             done += 1
             tick(min(done, total), total)
 
@@ -137,7 +137,7 @@ def counting(tick: Tick, total: int) -> Iterator[None]:
 
 
 def _population(bank: "Bank", configs: "list[AlignConfig]") -> "Population":
-    """Outcomes of a bank, and the evidence that any of these read."""
+    """Outcomes of a bank, and the evidence that any of these configurations reads."""
     from djepa.align.methods import Population
     from djepa.align.outcomes import Outcomes
     from djepa.evidence.evidence import Evidence

@@ -11,7 +11,7 @@ from rich.text import Text
 from djepa.cli.console import console
 
 BASE = ("djepa", "numpy", "torch", "safetensors", "pymunk", "pillow", "tyro", "rich")
-EXTRAS = {  # what each is for; which packages it has, the metadata of djepa say
+EXTRAS = {  # extra -> purpose; its packages are in the metadata of djepa
     "ray": "the engine ray: several machines",
     "remote": "folders in object stores",
     "report": "figures",
@@ -76,7 +76,7 @@ def packages(extra: str) -> list[str]:
 
 
 def devices() -> list[str]:
-    """Where torch can compute."""
+    """Devices that torch can use."""
     import torch
 
     from djepa.rollout.engine import usable_cores

@@ -61,7 +61,7 @@ NAMES = tuple(COMMANDS)
 Command: Any = reduce(or_, (Annotated[kind, subcommand(name)] for name, kind in COMMANDS.items()))
 KEPT = "what was finished is on disk; the same command goes on from there"
 LOST = "nothing was written; run the same command again"
-INTERRUPTED = {  # what is kept, and how to go on
+INTERRUPTED = {  # what is kept, and how to continue
     Collect: KEPT,
     Predict: KEPT,
     Simulate: KEPT,
@@ -118,7 +118,7 @@ def _run(given: list[str]) -> int:
         return int(command.run() or 0)
     except DjepaError as error:
         fail(error)
-    except OSError as error:  # whatever no reader or writer has named
+    except OSError as error:  # errors that no reader or writer has handled
         fail(advice(error))
     except KeyboardInterrupt:
         kept = INTERRUPTED.get(type(command))
@@ -155,14 +155,14 @@ _MANY: dict[Any, str] = {
 
 
 def _default(name: str, value: Any) -> str | None:
-    """What is said of a default: nothing of an empty one, the flag of a switch that is on."""
+    """Text of a default: "" for an empty one, the flag of a switch that is on; None: as usual."""
     if isinstance(value, bool):
         return f"(default: --{name.replace('_', '-')})" if value else ""
     return "" if value in (None, "", (), MISSING) else None
 
 
 def _located(command: Any) -> Any:
-    """The command with every path that is a URL turned into what stands for it."""
+    """The command with every path that is a URL replaced by a `Remote`."""
     found: dict[str, Any] = {}
     for one in fields(command):
         value = getattr(command, one.name)
@@ -176,7 +176,7 @@ def _located(command: Any) -> Any:
 
 
 def _device(command: Any) -> str:
-    """What --device says, wherever a command keeps it."""
+    """The value of --device, in whichever field a command has it."""
     groups = [command, *vars(command).values()]
     return next((str(g.device) for g in groups if hasattr(g, "device")), "cpu")
 
@@ -187,7 +187,7 @@ def _elsewhere(command: Any) -> bool:
 
 
 def _check_device(name: str) -> None:
-    """A device that is not there is named before any work."""
+    """Refuse a missing device before any work."""
     if name == "cpu":
         return
     import torch
@@ -204,7 +204,7 @@ def _check_device(name: str) -> None:
 
 
 def _suggest(given: list[str]) -> None:
-    """A misspelt command gets the nearest one by name."""
+    """Suggest the nearest name for a misspelt command."""
     if not given or given[0].startswith("-") or given[0] in NAMES:
         return
     if given[0] in RENAMED:

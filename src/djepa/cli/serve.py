@@ -9,7 +9,7 @@ from tyro.conf import Positional, arg
 
 from djepa.cli.console import console
 
-TOKEN = "DJEPA_TOKEN"  # not a flag: other users of a machine see the words of a command
+TOKEN = "DJEPA_TOKEN"  # not a flag: other users of a machine can see command lines
 
 
 @dataclass(frozen=True)

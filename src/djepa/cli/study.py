@@ -75,7 +75,7 @@ class RunStudy:
         return 0
 
     def _table(self) -> int:
-        """The main table, of whatever rows there are."""
+        """Write the main table from stored rows."""
         from djepa.models.weights import CHECKOUT
         from djepa.report.tables import to_markdown
         from djepa.studies.table import write_main

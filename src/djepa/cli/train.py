@@ -137,7 +137,7 @@ class Train:
         self._plot()
 
     def _cards(self) -> dict[str, Any]:
-        """Of the weights that this training begins with; they may be gone when it ends."""
+        """Cards of the weights that training begins with; the files may be gone when it ends."""
         from djepa.models.weights import read_card
 
         found: dict[str, Any] = {}
@@ -148,7 +148,7 @@ class Train:
         return found
 
     def _config(self) -> "TrainConfig":
-        """What is given here, else what the recipe says, else the defaults."""
+        """The configuration: options given here, else the recipe's, else defaults."""
         from djepa.models.recipes import TrainConfig, recipe_for
 
         names = {field.name for field in fields(TrainConfig)}
@@ -162,7 +162,7 @@ class Train:
         return f"The last saved state is in {self.out}: the same command goes on from it.{so_far}"
 
     def _evaluate(self, config: "TrainConfig") -> dict[str, Any]:
-        """Quality on starts that nothing was trained or chosen on; by shape if there are more."""
+        """Quality on held-out starts; by shape if there are several."""
         from djepa.audit.quality import quality
         from djepa.models.selection import collect_each
         from djepa.models.weights import load_geometry
@@ -181,5 +181,5 @@ class Train:
 
         try:
             console.print(f"{loss_plot(self.out / 'log.jsonl')}")
-        except MissingExtraError as error:  # a finished training does not fail for a picture
+        except MissingExtraError as error:  # a missing picture must not fail a finished training
             console.print(f"no loss plot: {error}")

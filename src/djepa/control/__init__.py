@@ -1,1 +1,1 @@
-"""Closed loop: plan, execute a few controls, look again, until the goal is reached."""
+"""Closed loop: plan, execute a few controls, observe and replan until the goal is reached."""

@@ -1,7 +1,7 @@
-"""Episodes: a start, a goal some controls away, a seed; always the same ones, whatever plans them.
+"""Episodes: a start, a goal some controls away, and a seed, which are the same for all planners.
 
-An episode list follows from an `EpisodeConfig` alone. Lists on which results are reported are
-frozen: the names of their episodes, each a hash of start and goal, are stored in frozen/.
+An `EpisodeConfig` determines an episode list. Lists for reported results are frozen: the names of
+their episodes, each a hash of start and goal, are stored in frozen/.
 
 Legend: N episodes, T controls executed, S numbers in a state, A action width.
 """
@@ -25,13 +25,13 @@ from djepa.worlds.starts import Start
 Array = npt.NDArray[Any]
 SPLIT = "control"  # of the frozen lists; tune on others
 MODERATE, STRICT = "moderate", "strict"
-STRICTER = {"granular": 2 / 3}  # below this cost a goal is reached strictly; elsewhere 1/2
+STRICTER = {"granular": 2 / 3}  # cost below which the strict rule holds; elsewhere 1/2
 LETTERS = 16  # of an episode's name that a frozen list keeps
 
 
 @dataclass(frozen=True)
 class EpisodeConfig:
-    """What episodes depend on beside the planner. What is 0 or empty is the world's own."""
+    """What episodes depend on beside the planner. 0 or empty takes the world's default."""
 
     world: str = "push"
     shape: str = ""
@@ -40,9 +40,9 @@ class EpisodeConfig:
     seed: int = 0
     episodes: int = 16
     goal: int = 0  # controls from the start to the goal
-    budget: int = 0  # controls until an episode ends; by default twice as many
+    budget: int = 0  # controls until an episode ends; by default twice `goal`
     replan: int = 0  # controls executed before the next decision
-    block: int = 4  # episodes that are one unit of work
+    block: int = 4  # episodes per unit of work
 
     def __post_init__(self) -> None:
         task = get_task(self.world)
@@ -65,10 +65,10 @@ class EpisodeConfig:
                 f"The budget must be a multiple of replan ({self.replan} controls), "
                 f"got {self.budget}."
             )
-        self.starts()  # refuses what is wrong with the rest
+        self.starts()  # checks the other fields
 
     def starts(self) -> CollectConfig:
-        """How starts and goals are drawn: the goal is where a hidden reference leads."""
+        """How starts and goals are drawn: the goal is the end of a hidden reference."""
         return CollectConfig(
             self.world,
             self.shape,
@@ -83,12 +83,12 @@ class EpisodeConfig:
 
     @property
     def scene(self) -> Scene:
-        """What a geometry sees."""
+        """The world and look that geometries see."""
         return Scene(self.world, self.shape)
 
     @property
     def rounds(self) -> int:
-        """Decisions of a whole episode."""
+        """Number of decisions of a full episode."""
         return self.budget // self.replan
 
     @property
@@ -98,7 +98,7 @@ class EpisodeConfig:
 
 
 class Episode:
-    """One episode on its way. `states` (T + 1, S) and `cost` (T + 1,) begin with the start."""
+    """An episode in progress. `states` (T + 1, S) and `cost` (T + 1,) begin with the start."""
 
     def __init__(self, number: int, start: Start, world: World, config: EpisodeConfig) -> None:
         self.number, self.start, self.config = number, start, config
@@ -114,19 +114,19 @@ class Episode:
 
     @property
     def done(self) -> bool:
-        """The strict rule holds, or the budget is spent."""
+        """Whether the strict rule holds or the budget is spent."""
         solved = self.cost[-1] < self.config.thresholds[STRICT]
         return solved or len(self.controls) >= self.config.budget
 
     def now(self) -> Start:
-        """What is known at this moment, as a decision takes it."""
+        """The present state, context and history, as input of a decision."""
         history = np.concatenate([self.start.history, *(c[None] for c in self.controls)])
         context = np.stack(self.frames[-len(self.start.context) :])
         recent = history[-len(self.start.history) :].astype(self.start.history.dtype)
         return Start(self.states[-1], self.start.goal, context, recent)
 
     def execute(self, world: World, controls: Array) -> None:
-        """Execute (R, A) controls from the state restored; stop where the strict rule holds."""
+        """Execute (R, A) controls from the restored state; stop when the strict rule holds."""
         path = world.execute(self.states[-1], controls[None])[0]
         _, cost = world.judge(self.start.goal, path)
         for step in range(1, len(path)):
@@ -140,7 +140,7 @@ class Episode:
 
 
 def draw_episodes(config: EpisodeConfig, block: int) -> list[Episode]:
-    """Those of one block; which block an episode is in changes nothing about it."""
+    """The episodes of one block; an episode does not depend on its block."""
     starts = config.starts()
     world, numbers = starts.make_world(), starts.members(block)
     drawn = draw_block(BlockWork(starts, block))
@@ -153,7 +153,7 @@ def list_hash(names: list[str]) -> str:
 
 
 def frozen_names(config: EpisodeConfig) -> list[str]:
-    """Beginnings of the names of a frozen list; none if these episodes are not of one."""
+    """Prefixes of the names of the frozen list; empty if there is none for this configuration."""
     if config.split != SPLIT or config.seed != 0:
         return []
     stem = f"{config.world}-{config.shape}-{config.goal}"

@@ -1,4 +1,4 @@
-"""Receding-horizon control: decide, execute `replan` controls, look again; block by block to disk.
+"""Receding-horizon control: decide, execute `replan` controls, repeat; stored block by block.
 
 FOLDER/
   manifest.json               episodes, planner, versions, the hash of the episode list
@@ -35,14 +35,14 @@ SHARD = "episodes/{:06d}.safetensors"  # the file of a block
 
 
 class ControlRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the manifest says of episodes."""
+    """What the manifest says about episodes."""
 
     config: EpisodeConfig
     planner: dict[str, Any]
     versions: dict[str, str]
     names: list[str]  # of the episodes, in order
     list_hash: str
-    frozen: bool  # whether they are those of a frozen list
+    frozen: bool  # whether they are from a frozen list
 
 
 CONTROL = Kind(
@@ -62,7 +62,7 @@ class Work:
     config: EpisodeConfig
     planner: Planner
     block: int
-    versions: dict[str, str] = field(default_factory=dict)  # the driver's, where it says them
+    versions: dict[str, str] = field(default_factory=dict)  # the driver's, if known
 
 
 def control(
@@ -72,7 +72,7 @@ def control(
     engine: Engine,
     report: Report = lambda done, total: None,
 ) -> Path:
-    """Run all episodes into a folder, or finish what is there, in the workers of the engine."""
+    """Run all episodes in the workers of the engine and store them; resumes a partial folder."""
     here, count = versions(config.world), config.starts().blocks
     about = {"config": asdict(config), "planner": planner.settings, "versions": here}
     writer = Writer(path, CONTROL, about)
@@ -96,9 +96,9 @@ def control(
 
 
 def run_block(work: Work) -> tuple[list[str], Arrays]:
-    """Names of the episodes of a block, and what happened in them under the planner and at random.
+    """Names of the episodes of a block, and their arrays under the planner and random controls.
 
-    The random floor is of the same episodes, and costs next to nothing.
+    The random baseline has the same episodes and takes hardly any time.
     """
     here = versions(work.config.world)
     if work.versions and work.versions != here:
@@ -124,7 +124,7 @@ def run_block(work: Work) -> tuple[list[str], Arrays]:
 
 
 def _drive(episodes: list[Episode], planner: Planner) -> list[tuple[Episode, list[Decision]]]:
-    """All episodes to their ends; what each decided."""
+    """Run all episodes to their ends; returns them with their decisions."""
     config = episodes[0].config
     world = config.starts().make_world()
     found = [(episode, list[Decision]()) for episode in episodes]
@@ -144,7 +144,7 @@ def _drive(episodes: list[Episode], planner: Planner) -> list[tuple[Episode, lis
 
 
 def _left(before: list[Decision], replan: int, horizon: int) -> Array | None:
-    """(H, A) what is left of the latest plan, its last control repeated up to the horizon."""
+    """(H, A) the rest of the latest plan, its last control repeated up to the horizon."""
     left = before[-1].controls[replan:][:horizon] if before else None
     if left is None or not len(left):
         return None
@@ -152,7 +152,7 @@ def _left(before: list[Decision], replan: int, horizon: int) -> Array | None:
 
 
 def _arrays(work: Work, found: list[tuple[Episode, list[Decision]]]) -> Arrays:
-    """Whole episodes; what came after the end of one repeats its last state, and 0 controls."""
+    """Arrays of full length; after its end an episode repeats its last state, with 0 controls."""
     T, R, names = work.config.budget, work.config.rounds, work.planner.names
     states = [_padded(np.stack(e.states), T + 1) for e, _ in found]
     controls = [_padded(np.stack(e.controls), T, 0.0) for e, _ in found]
@@ -176,7 +176,7 @@ def _costs(config: EpisodeConfig, found: list[tuple[Episode, list[Decision]]]) -
 
 
 def _padded(array: Array, length: int, fill: float | None = None) -> Array:
-    """Rows repeated, or filled in, up to a length."""
+    """Pad rows up to a length, with the last row or with `fill`."""
     last = array[-1:] if fill is None else np.full_like(array[-1:], fill)
     return np.concatenate([array, np.repeat(last, length - len(array), axis=0)])
 

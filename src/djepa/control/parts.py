@@ -1,6 +1,6 @@
-"""The models and the alignment of a planner, and what they say of candidates.
+"""The models and the alignment of a planner, and their scores of candidates.
 
-They travel to workers as names and hashes; each worker loads them once.
+They are sent to workers as names and hashes; each worker loads them once.
 
 Legend: N episodes, K candidates, H controls of a candidate, A action width, S numbers in a state.
 """
@@ -37,21 +37,21 @@ TINY = 1e-30  # costs below count as this before the logarithm
 
 @dataclass(frozen=True)
 class Parts:
-    """Found and checked; nothing is loaded yet."""
+    """Names and hashes of geometries and alignment, found and checked but not yet loaded."""
 
-    weights: dict[str, tuple[str, str]]  # geometry -> where, hash; the first is searched under
+    weights: dict[str, tuple[str, str]]  # geometry -> where, hash; the search uses the first
     alignment: tuple[str, str] | None  # folder, hash
     device: str
 
     @classmethod
     def find(cls, world: str, geometry: str, folder: str | None, device: str) -> "Parts":
-        """The geometry that is searched under, and those that an alignment was fitted with.
+        """The geometry whose cost the search uses, and those of the alignment.
 
-        `folder`: of the alignment; None where there is none.
+        `folder`: of the alignment, if any.
         """
         own = [f"{world}-tdjepa", f"{world}-dinowm", "tdjepa"]
         place = geometry or next(name for name in own if name in shipped())
-        load_geometry(place, world=get_task(world).name)  # refuses those of another world
+        load_geometry(place, world=get_task(world).name)  # refuses weights of another world
         weights = {geometry_name(place): (place, weights_hash(place))}
         if folder is None:
             return cls(weights, None, device)
@@ -70,7 +70,7 @@ class Parts:
 
     @property
     def searched(self) -> str:
-        """The geometry that is searched under."""
+        """Name of the geometry whose cost the search uses."""
         return next(iter(self.weights))
 
     @property
@@ -80,16 +80,16 @@ class Parts:
 
     @property
     def known(self) -> Alignment:
-        """The alignment."""
+        """The alignment, loaded."""
         assert self.alignment is not None
         return _alignment(*self.alignment, self.device)
 
     def model(self, name: str) -> Any:
-        """A geometry."""
+        """A geometry, loaded."""
         return loaded(*self.weights[name], self.device)
 
     def mixture(self) -> dict[str, float]:
-        """Weights of log costs; density and ranks have no magnitude beyond one population."""
+        """Weights of log costs alone: density and ranks compare only within one population."""
         fusion = None if self.known.report is None else self.known.report.fusion
         if not isinstance(fusion, LogMixture) or fusion.ranked:
             raise DjepaError(
@@ -98,7 +98,7 @@ class Parts:
         return dict(zip(fusion.names, fusion.weights, strict=False))
 
     def check_parts_of_pools(self) -> None:
-        """Refuse an alignment that orders candidates otherwise if others are left out of the pool.
+        """Refuse an alignment whose order of candidates depends on other candidates of the pool.
 
         A mixture of log costs does not; ranks, pool density and an operator that may act do.
         """
@@ -113,7 +113,7 @@ class Parts:
             )
 
     def encoder(self, name: str, scene: Scene) -> Callable[[Array], Tensor] | None:
-        """On a CPU every frame is encoded once, alone: most were seen in the decision before."""
+        """On a CPU, an encoder with a cache of frames: most occurred in the previous decision."""
         if self.device != "cpu":
             return None
 
@@ -126,22 +126,22 @@ class Parts:
 
 
 class Sight:
-    """What the parts of a planner say of (N, K, H, A) candidates of N episodes at this moment."""
+    """Scores by the parts of a planner for (N, K, H, A) candidates of N episodes now."""
 
     def __init__(self, parts: Parts, scene: Scene, now: list[Start]) -> None:
         self.parts = parts
-        self._kept: list[Predicted] = []  # of every population of `remembered`
+        self._kept: list[Predicted] = []  # from every call of `remembered`
         self._sees = {
             name: predictor(parts.model(name), scene, now, parts.device, parts.encoder(name, scene))
             for name in parts.weights
         }
 
     def native(self, actions: Array) -> Array:
-        """(N, K) native cost of the geometry that is searched under."""
+        """(N, K) native cost of the geometry of the search."""
         return np.asarray(self._sees[self.parts.searched](actions).cost.cpu().numpy())
 
     def remembered(self, actions: Array) -> Array:
-        """The same; `evidence` takes what was predicted here instead of predicting it again."""
+        """`native`, with predictions kept for `evidence`, which then need not predict again."""
         said = self._sees[self.parts.searched](actions)
         self._kept.append(Predicted(said.cost, said.futures[:, :, -1:], said.goal))
         return np.asarray(said.cost.cpu().numpy())
@@ -159,7 +159,7 @@ class Sight:
         return cost
 
     def scores(self, actions: Array) -> Array:
-        """(N, K) what the alignment orders by; it compares within this population alone."""
+        """(N, K) final scores of the alignment, which compare only within this population."""
         ids = np.tile(np.arange(actions.shape[1]), (len(actions), 1))
         return np.asarray(self.decide(actions, ids).final.cpu().numpy())
 
@@ -168,7 +168,7 @@ class Sight:
         return self.parts.known.decide(self.evidence(actions, ids))
 
     def evidence(self, actions: Array, ids: Array) -> Evidence:
-        """What the alignment reads; latents in float16, as banks store them."""
+        """The alignment's input; latents in float16, as banks store them."""
         known, costs, ends, goals = self.parts.known, {}, {}, {}
         for name in self.parts.aligned:
             if name == self.parts.searched and self._kept:
@@ -186,7 +186,7 @@ class Sight:
         )
 
     def _found(self, ids: Array) -> Predicted:
-        """What the search saw of candidates: sample k of population i has ID i · S + k."""
+        """Kept predictions of candidates: sample k of population i has ID i · S + k."""
         at = torch.from_numpy(ids).to(self.parts.device)
         cost = torch.cat([of.cost for of in self._kept], 1).gather(1, at)
         ends = torch.cat([of.futures for of in self._kept], 1)  # (N, i · S, 1, D)
@@ -195,7 +195,7 @@ class Sight:
 
 
 def shipped_alignment(world: str, name: str) -> str:
-    """Folder of an alignment that comes with the package."""
+    """Folder of an alignment in the package."""
     if get_task(world).name != "push":
         raise DjepaError(
             f"The package has no alignment for {world}. Fit one (djepa collect, predict, fit) and "
@@ -205,7 +205,7 @@ def shipped_alignment(world: str, name: str) -> str:
 
 
 def _matching(name: str, of: str, world: str) -> tuple[str, str]:
-    """Weights of that geometry with that hash, among those that go by name."""
+    """Weights of that geometry with that hash, among the named ones."""
     same = [place for place in shipped() if of and weights_hash(place) == of]
     for place in same or ([] if of else [name, f"{world}-{name}"]):
         if place in shipped() and geometry_name(place) == name:

@@ -1,15 +1,15 @@
-"""What plans an episode: a search under a geometry, and what chooses among its candidates.
+"""Planners: a search under the cost of a geometry, and a choice among its candidates.
 
     random        controls drawn at random; no model
     native-cem    cross-entropy search under one geometry; its cheapest candidate
-    icem          the same with coloured noise, and the best carried from population to population
+    icem          the same with coloured noise, and the best kept from population to population
     mppi          candidates weighted by the geometry's log cost; their mean is executed
     aligned       the search of native-cem; the alignment chooses among its final population
-    aligned-cem   the alignment scores every population: CEM compares within one alone
+    aligned-cem   the alignment scores every population: CEM compares only within one
     aligned-mppi  mppi by the mixture's log cost, whose magnitudes were fitted to outcomes
 
-All get the same number of model evaluations a decision: one is one candidate rolled out by one
-geometry. There is no place for an outcome in here.
+All have the same number of model evaluations per decision: one is one candidate rolled out by one
+geometry. No planner uses an outcome.
 
 Legend: N episodes, H controls of a candidate, A action width.
 """
@@ -42,7 +42,7 @@ RANDOM = "random"
 ALIGNED = {"aligned": "d-jepa", "aligned-cem": "d-jepa", "aligned-mppi": "log-costs"}
 """Planners that need an alignment -> the package's own."""
 INSIDE = ("aligned-cem", "aligned-mppi")  # all geometries cost every population
-UNCHOSEN = (RANDOM, "mppi", "aligned-mppi")  # what they execute was no candidate
+UNCHOSEN = (RANDOM, "mppi", "aligned-mppi")  # they do not execute a candidate
 PLANNERS = (RANDOM, "native-cem", "icem", "mppi", *ALIGNED)
 COST, ENDS, GOAL = "cost of ", "ends of ", "goal of "  # names of stored evidence
 TOGETHER = 32  # episodes of a batch on a GPU
@@ -50,22 +50,22 @@ TOGETHER = 32  # episodes of a batch on a GPU
 
 @dataclass(frozen=True)
 class PlannerConfig:
-    """How decisions are made. What is 0 or empty is the world's own."""
+    """Settings of decisions. 0 or empty takes the world's default."""
 
     planner: str = "aligned"
-    geometry: str = ""  # weights whose cost the search goes by
+    geometry: str = ""  # weights whose cost the search uses
     alignment: str = ""  # folder
     horizon: int = 0  # controls of a candidate
-    shrink: bool = True  # candidates end when those of the first decision would have; then anew
-    evaluations: int = 512  # of models, at most, a decision
+    shrink: bool = True  # candidates end when those of the first decision would, see `ahead`
+    evaluations: int = 512  # of models per decision, at most
     samples: int = 64
     elites: int = 8
     spread: float = 1.0  # of the first population, in deviations of the training controls
-    warm: bool = True  # a search begins with what is left of the plan before
+    warm: bool = True  # a search begins with the rest of the previous plan
     colour: float = 2.0  # of icem's noise
     temperature: float = 0.1  # of mppi's weights, in units of the geometry's log cost
-    record: bool = False  # keep what every scorer said of every candidate
-    shortlist: int = 0  # of aligned: the other models see so many of the final population; 0: all
+    record: bool = False  # keep every score of every candidate
+    shortlist: int = 0  # aligned: final candidates that the other models evaluate; 0: all
 
     def __post_init__(self) -> None:
         check_name("planner", self.planner, PLANNERS)
@@ -90,21 +90,21 @@ class PlannerConfig:
 
     @property
     def kept(self) -> int:
-        """Candidates that a search leaves, the cheapest: all but one, or the shortlist."""
+        """Number of cheapest candidates that a search returns: all but one, or the shortlist."""
         return self.shortlist or self.samples - 1
 
 
 class Decision(NamedTuple):
-    """What one episode executes next."""
+    """The next plan of one episode."""
 
     controls: Array  # (H, A) float32
-    candidate: int  # ID; -1 where what is executed was no candidate
+    candidate: int  # ID; -1 if the controls are not a candidate
     opened: bool  # the alignment's gate was open
-    said: DecisionRecord | None = None  # what there was to choose from, where it is recorded
+    said: DecisionRecord | None = None  # the decision record, if requested
 
 
 class Planner:
-    """Plans episodes of one world. It survives pickling: workers load the models themselves."""
+    """Plans episodes of one world. Picklable: workers load the models themselves."""
 
     def __init__(self, config: PlannerConfig, world: str, device: str = "cpu") -> None:
         self.config, self.device = config, device
@@ -137,12 +137,12 @@ class Planner:
         }
         for name in ("record", "shortlist"):
             if not self.settings[name]:
-                del self.settings[name]  # as it was before there was such a setting
+                del self.settings[name]  # as before the setting existed
 
     @property
     def names(self) -> tuple[str, ...]:
         """Geometries that are evaluated, in the order of their counts in episodes."""
-        return tuple(sorted(self.parts.weights))  # as the manifest names them
+        return tuple(sorted(self.parts.weights))  # in the order of the manifest
 
     def evaluations(self) -> dict[str, int]:
         """Geometry -> candidates that it rolls out in one decision."""
@@ -162,7 +162,7 @@ class Planner:
         return tuple(name for name in self.parts.aligned if name != self.parts.searched)
 
     def _iterations(self) -> int:
-        """As many populations as the evaluations allow."""
+        """Number of populations that the evaluations allow."""
         c, left, models = self.config, self.config.evaluations, 1
         if c.planner in INSIDE:
             models = len(self.parts.aligned)
@@ -176,10 +176,10 @@ class Planner:
         return left // (models * c.samples)
 
     def ahead(self, executed: int, replan: int) -> int:
-        """Controls of a candidate after so many were executed.
+        """Controls of a candidate after `executed` controls.
 
-        The cost of a candidate is that of where it ends. If this moment moved on with every
-        decision, nothing would make the planner arrive; so it stays until it is reached.
+        A candidate is costed at its end. If this time receded with every decision, the planner
+        would have no reason to arrive; so it is fixed until it is reached.
         """
         left = self.horizon - executed % self.horizon
         return left if self.config.shrink and left >= replan else self.horizon
@@ -194,11 +194,11 @@ class Planner:
     ) -> list[Decision]:
         """One decision per episode, of candidates of `horizon` controls.
 
-        `plans` (H, A) are what is left of the latest ones.
+        `plans` (H, A) are the rests of the previous plans.
 
-        How floats add up depends on the shape of a batch and on the threads that share it. So on a
-        CPU every episode is planned alone, by one thread, and on a GPU always 32 together, those
-        that are missing filled in: neither the others nor their number change a bit.
+        Rounding of sums depends on the shape of a batch and on the number of threads. So on a CPU
+        every episode is planned alone, by one thread, and on a GPU always in batches of 32, padded
+        if needed: other episodes and their number do not change a bit.
         """
         if self.config.planner == RANDOM:
             return [self._random(seed) for seed in seeds]
@@ -209,8 +209,8 @@ class Planner:
     def pools(
         self, scene: Scene, now: list[Start], seeds: list[int], horizon: int
     ) -> list[tuple[Array, dict[str, Array]]]:
-        """What the search of `aligned` leaves for every episode: (K, H, A) candidates, and their
-        IDs, costs and last latents by name.
+        """Final candidates of the search of `aligned` for every episode: (K, H, A), and their IDs,
+        costs and last latents by name.
         """
         begin = [None] * len(now)
         return self._batched(scene, now, seeds, begin, partial(self._pools, horizon))
@@ -264,7 +264,7 @@ class Planner:
     def _plan(
         self, horizon: int, sight: Sight, seeds: list[int], plans: list[Array | None]
     ) -> list[Decision]:
-        """Search and choose, as the planner does it."""
+        """Search and choose by the configured planner."""
         c, parts = self.config, self.parts
         search = partial(self._search, horizon, seeds, plans)
         match c.planner:
@@ -292,7 +292,7 @@ class Planner:
         return found
 
     def _scorer(self, scores: tuple[float, ...]) -> Scorer:
-        """Who costs the populations of a search."""
+        """The record of the scorer that costs the populations of a search."""
         if self.config.planner in INSIDE:
             return Scorer("aligned", scores, kind="aligned")
         return Scorer(self.parts.searched, scores)
@@ -304,19 +304,19 @@ class Planner:
 
 
 def _means(runs: list[Run]) -> list[Decision]:
-    """Where each search ended, whether or not it was a candidate."""
+    """The final mean of each search, which need not be a candidate."""
     return [Decision(run.mean.astype(np.float32), -1, False) for run in runs]
 
 
 def _chosen(sight: Sight, runs: list[Run], recorded: bool) -> list[Decision]:
-    """What the alignment chooses among the candidates that each search leaves."""
+    """The alignment's choice among the final candidates of each search."""
     pools = [run.pool() for run in runs]
     e = sight.evidence(np.stack([p.actions for p in pools]), np.stack([p.ids for p in pools]))
     known = sight.parts.known
     d = known.decide(e)
     said: Sequence[DecisionRecord | None] = [None] * len(pools)
     if recorded:
-        assert known.gate is not None  # or it could not decide
+        assert known.gate is not None  # required for a decision
         said = record(e, d, known.gate)
     found = zip(pools, d.position.tolist(), d.opened.tolist(), said, strict=True)
     return [Decision(p.actions[k], int(p.ids[k]), opened, of) for p, k, opened, of in found]

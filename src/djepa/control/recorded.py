@@ -1,9 +1,9 @@
 """Decision records of closed loop: one for every decision of every episode.
 
-A record of `djepa.interop.record` is named EPISODE:TURN. Its outcome is what the episode was like
-after the controls that were executed before the next decision: its task cost, and whether the rule
-of the world held then or after one of those controls. The records of a block of episodes are stored
-in its file, as JSON in an array of bytes.
+A record of `djepa.interop.record` is named EPISODE:TURN. Its outcome is the task cost after the
+controls that were executed before the next decision, and whether the world's rule held then or
+after one of those controls. The records of a block of episodes are stored in its file, as JSON in
+an array of bytes.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,9 +20,9 @@ Bytes = npt.NDArray[np.uint8]
 
 
 def cheapest(run: Run, scorer: Callable[[tuple[float, ...]], Scorer]) -> DecisionRecord:
-    """What a search chose among its last candidates and the best before: the cheapest.
+    """The choice of a search, the cheapest of its last candidates and the best before.
 
-    A sequence that was carried from population to population goes by the ID it was chosen by.
+    A sequence kept from population to population has the ID by which it was chosen.
     """
     (pool, costs), (choice, _) = run.scored(), run.best()
     order = np.lexsort((pool.ids, costs))
@@ -35,7 +35,7 @@ def cheapest(run: Run, scorer: Callable[[tuple[float, ...]], Scorer]) -> Decisio
 
 
 def executed(episode: Episode, turn: int, said: DecisionRecord) -> DecisionRecord:
-    """The record with its name, and with what executing the choice showed."""
+    """The record with its name and the outcome of executing the choice."""
     config = episode.config
     begin = turn * config.replan
     paid = episode.cost[begin + 1 : begin + config.replan + 1]

@@ -1,4 +1,4 @@
-"""What finished episodes show: success by two rules, controls until it, evaluations, comparisons.
+"""Results of finished episodes: success by two rules, controls until it, evaluations, comparisons.
 
 Legend: N episodes, T the budget in controls, R decisions, S numbers in a state, A action width,
 M geometries.
@@ -28,7 +28,7 @@ from djepa.interop.record import DecisionRecord
 
 Array = npt.NDArray[Any]
 FLOOR = "random"
-DECISIONS: Layout = {"decisions": ("uint8", "*")}  # JSON, where it was asked for
+DECISIONS: Layout = {"decisions": ("uint8", "*")}  # JSON, if recorded
 LAYOUT: Layout = {  # of a block of episodes
     "number": ("int64", "N"),
     "goal": ("float32 float64", "N S"),
@@ -60,7 +60,7 @@ class Episodes:
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
-        """All blocks together, see control/loop.py."""
+        """Arrays of all blocks, concatenated; see control/loop.py."""
         T, models = self.config.budget, self.planner.get("weights", {})
         sizes = {"T": T, "T+1": T + 1, "R": self.config.rounds, "M": len(models)}
         parts = list[Arrays]()
@@ -70,7 +70,7 @@ class Episodes:
         return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
 
     def _block(self, block: int, sizes: dict[str, int]) -> tuple[Arrays, dict[str, int]]:
-        """One block and the lengths of its axes: all but N agree in all blocks."""
+        """One block and the lengths of its axes, of which all but N agree in all blocks."""
         name, numbers = SHARD.format(block), self.config.starts().members(block)
         path = self.folder.path / name
         arrays = load_arrays(path, self.folder.read(name))
@@ -89,7 +89,7 @@ class Episodes:
         return len(self.names)
 
     def decisions(self) -> list[DecisionRecord]:
-        """Every decision, if the planner was asked to record them."""
+        """The records of all decisions, if the planner recorded them."""
         if "decisions" not in self.arrays:
             raise DjepaError(
                 f"{self.folder.path} holds no decisions: it was run without --decisions."
@@ -110,19 +110,19 @@ class Episodes:
         return found
 
     def steps(self, rule: str = MODERATE, floor: bool = False) -> npt.NDArray[np.int64]:
-        """(N,) controls until the rule first holds; -1 where it never does."""
+        """(N,) controls until the rule first holds; -1 if it never does."""
         cost = self.arrays["floor_cost" if floor else "cost"]
         return first_below(cost, self.config.thresholds[rule])
 
     def solved(
         self, rule: str = MODERATE, within: int = 0, floor: bool = False
     ) -> npt.NDArray[np.bool_]:
-        """(N,) whether the rule holds after some control, of so many if said."""
+        """(N,) whether the rule holds after some control, or after one of the first `within`."""
         steps = self.steps(rule, floor)
         return np.asarray((steps >= 0) & (steps <= (within or self.config.budget)))
 
     def rows(self, method: str, case: str, rule: str = MODERATE, floor: bool = False) -> list[Row]:
-        """As every comparison takes them; cost is the lowest of the episode, 1 at the threshold."""
+        """Rows for comparisons; cost is the lowest of the episode, 1 at the threshold."""
         limit, steps = self.config.thresholds[rule], self.steps(rule, floor)
         cost = self.arrays["floor_cost" if floor else "cost"].min(axis=1) / limit
         opened = np.asarray(self.arrays["opened"].any(axis=1) & (not floor))
@@ -146,7 +146,7 @@ class Episodes:
         ]
 
     def against(self, other: "Episodes | None" = None, rule: str = MODERATE) -> Paired:
-        """Against other episodes with the same starts, goals and budget, or the random floor."""
+        """Paired with other episodes of equal starts, goals and budget, or with random controls."""
         theirs = self.rows("theirs", "episodes", rule, floor=True)
         if other is not None:
             if (self.list_hash, self.config.budget) != (other.list_hash, other.config.budget):

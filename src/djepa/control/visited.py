@@ -1,8 +1,8 @@
-"""Supervision from closed loop: moments at which a planner decided become starts to learn from.
+"""Supervision from closed loop: states at which a planner decided become fitting starts.
 
-At every decision of finished episodes the same search is made again, and all candidates that it
-leaves are executed from that moment's state. So an alignment can be fitted on what its planner
-meets: states off the recorded way, and candidates that have only the rest of the horizon left.
+At every decision of finished episodes the same search is repeated, and all its final candidates are
+executed from the state of that time. So an alignment can be fitted on the distribution of its
+planner: states off the recorded path, and candidates with a shorter horizon.
 
 FOLDER/
   manifest.json            of which episodes, by hash; the planner that searched
@@ -38,13 +38,13 @@ Array = npt.NDArray[Any]
 
 
 class SearchedBy(msgspec.Struct, frozen=True):
-    """The settings of a planner, of which the weights of its geometries are looked at."""
+    """The settings of a planner; only the weights of its geometries are read."""
 
     weights: dict[str, str]  # geometry -> hash
 
 
 class VisitedRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the manifest says."""
+    """What the manifest says about visited pools."""
 
     planner: SearchedBy
 
@@ -69,7 +69,7 @@ LAYOUT: Layout = {
 
 @dataclass(frozen=True)
 class Visit:
-    """A block of episodes that were run."""
+    """One block of finished episodes."""
 
     config: EpisodeConfig
     planner: Planner
@@ -79,7 +79,7 @@ class Visit:
 
 
 def visit(path: Path, episodes: Episodes, planner: Planner, engine: Engine) -> Path:
-    """Search and execute at every decision of episodes into a folder, or finish what is there."""
+    """Search and execute at every decision of episodes; resumes a partial folder."""
     config, arrays = episodes.config, episodes.arrays
     writer = Writer(path, VISITED, {"planner": planner.settings}, {"episodes": episodes.hash})
     with writer.opened():
@@ -97,7 +97,7 @@ def visit(path: Path, episodes: Episodes, planner: Planner, engine: Engine) -> P
 
 
 def visit_block(work: Visit) -> Arrays:
-    """Evidence and outcomes of every decision; the episodes are executed again on the way."""
+    """Evidence and outcomes of every decision; the episodes are executed again."""
     config, planner = work.config, work.planner
     world, episodes = config.starts().make_world(), draw_episodes(config, work.block)
     rows = list[Arrays]()
@@ -142,14 +142,14 @@ def read_visited(path: Path, episodes: Episodes, part: range, names: Sequence[st
 
 
 def _pools(folder: Folder, episodes: Episodes, block: int) -> Arrays:
-    """The decisions of a block of episodes: all that were executed, and no others."""
+    """Arrays of a block, checked to hold exactly the decisions of its episodes."""
     name = SHARD.format(block)
     path, weights = folder.path / name, folder.about.planner.weights
     arrays, (episode, turn) = load_arrays(path, folder.read(name)), _decided(episodes, block)
     layout = dict(LAYOUT)
     for number, of in enumerate(_costed(weights, arrays)):
         layout[COST + of] = ("float64", "N K")
-        if ENDS + of in arrays:  # those whose directions the alignment reads
+        if ENDS + of in arrays:  # geometries whose directions the alignment uses
             layout[ENDS + of] = ("float16", f"N K D{number}")
             layout[GOAL + of] = ("float16", f"N D{number}")
     check_layout(path, arrays, layout, {"N": len(turn)}, VISITED.again)

@@ -1,4 +1,4 @@
-"""At home in other software: records, a server, exported graphs, adapters. See docs/interop.md.
+"""Use with other software: records, a server, exported graphs, adapters. See docs/interop.md.
 
-Every adapter is one short module, and its package an extra of its own.
+Every adapter is one short module; its package is a separate extra.
 """

@@ -1,11 +1,11 @@
-"""Choose among action chunks that a policy samples: K chunks, a choice, a gate, one chunk.
+"""Choose one of K action chunks that a policy samples, with a gate.
 
     chooser = Chooser("score", samples=8, score=my_costs)       # or "random", "first", "consensus",
                                                                 # "planner"
     policy = choosing(policy, chooser)                          # any LeRobot policy that samples
 
-The policy keeps its own queues and processing: only where it asks itself for one chunk, it gets the
-chosen one of K.
+The policy keeps its own queues and processing: only its call for one chunk returns the chosen one
+of K.
 
 Legend: N rows of a batch, K chunks, T steps, A action width.
 """
@@ -38,15 +38,15 @@ class Chooser:
 
     "score": the lowest cost, or with an `alignment` of these costs its gated choice. "planner": the
     choice of a planner file (`planner_score`). "consensus": the chunk nearest to the others.
-    "first" and "random" are the controls to compare with. With `record_only` the first chunk is
-    executed whatever is chosen.
+    "first" and "random" are baselines. With `record_only` the first chunk is executed, and the
+    choice only recorded.
     """
 
     how: How = "score"
     samples: int = 8
     score: Score | None = None
     alignment: Alignment | None = None
-    planner: "PlannerScore | None" = None  # asked when how = planner, and told what happens
+    planner: "PlannerScore | None" = None  # for how = planner; also observes every action
     record_only: bool = False
     seed: int = 0
     records: list[DecisionRecord] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Chooser:
             raise DjepaError("Choosing by planner needs planner=PlannerScore(load_planner(FILE)).")
 
     def __call__(self, batch: Any, draw: Callable[[], Tensor]) -> Tensor:
-        """One of the chunks that `draw` gives, (N, T, A), just as it was given."""
+        """One of the chunks from `draw`, (N, T, A), unchanged."""
         chunks = self._drawn(draw)
         found = self._decide(batch, chunks)
         self.records += found
@@ -71,7 +71,7 @@ class Chooser:
         return chunks[torch.arange(len(chunks)), torch.tensor(at)]
 
     def _drawn(self, draw: Callable[[], Tensor]) -> Tensor:
-        """(N, K, T, A), each from a generator of its own: the k-th is the same for any K."""
+        """(N, K, T, A), each from its own generator: the k-th is the same for any K."""
         parts = []
         for k in range(self.samples):
             with torch.random.fork_rng():
@@ -97,7 +97,7 @@ class Chooser:
         costs = self._costs(batch, chunks, ids)
         evidence = Evidence.from_arrays(start_ids=names, candidate_ids=ids, costs=costs)
         if self.how == "score" and self.alignment is not None:
-            assert self.alignment.gate is not None  # or it cannot decide
+            assert self.alignment.gate is not None  # required for a decision
             return record(evidence, self.alignment.decide(evidence), self.alignment.gate)
         first = evidence.cost(evidence.names[0])
         places = order(first, ids).tolist()
@@ -133,7 +133,7 @@ class Chooser:
 
 
 def choosing(policy: Any, chooser: Chooser) -> Any:
-    """The policy itself, which from now on executes chosen chunks."""
+    """The same policy, changed so that it executes chosen chunks."""
     inner = getattr(policy, "predict_action_chunk", None)
     if inner is None:
         raise DjepaError(f"{type(policy).__name__} has no predict_action_chunk to sample from.")
@@ -148,7 +148,7 @@ def choosing(policy: Any, chooser: Chooser) -> Any:
 
 
 def _watched(policy: Any, planner: "PlannerScore") -> None:
-    """Let a planner see every batch and every action; both must be as the world has them."""
+    """Let a planner see every batch and every action; both must be in the world's units."""
     mapping = getattr(getattr(policy, "config", None), "normalization_mapping", {})
     if str(getattr(mapping.get("ACTION"), "value", "IDENTITY")) != "IDENTITY":
         raise DjepaError(

@@ -25,7 +25,7 @@ TYPES = {"frames": np.uint8, "goal": np.uint8, "ids": np.int64}
 
 @dataclass(frozen=True)
 class Client:
-    """A planner elsewhere."""
+    """A planner behind `djepa serve`."""
 
     url: str
     token: str = ""
@@ -37,7 +37,7 @@ class Client:
         return unpack(self._ask("/plan", pack(typed)))
 
     def health(self) -> dict[str, Any]:
-        """What is served."""
+        """Information about the served planner."""
         return dict(json.loads(self._ask("/health")))
 
     def _ask(self, path: str, body: bytes | None = None) -> bytes:

@@ -1,6 +1,6 @@
-"""What decides a bank: an alignment or a planner, some starts after the other.
+"""Decisions on a bank by an alignment or a planner, part by part.
 
-Memory does not grow with the bank: a part is read, decided and let go of.
+A part is read, decided and freed, so memory does not grow with the bank.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,22 +24,22 @@ from djepa.threads import one_thread
 
 @dataclass(frozen=True, eq=False)
 class Decider:
-    """What was loaded, and what it reads."""
+    """A loaded alignment or planner, and its inputs."""
 
     alignment: Alignment
     gate: Gate
     decide: Callable[[Evidence], Decision]
     names: tuple[str, ...]  # geometries whose costs it reads
-    ends: tuple[str, ...]  # and whose last latents
+    ends: tuple[str, ...]  # geometries whose last latents it reads
     hashes: dict[str, str] = field(default_factory=dict)  # what -> its hash
 
     def evidence(self, bank: Bank) -> Evidence:
-        """All that it reads of a bank."""
+        """The evidence that it reads, from a bank."""
         return Evidence.from_bank(bank, self.names, self.ends)
 
 
 class Decided(NamedTuple):
-    """Some starts: how many, how often the gate opened, their records as text."""
+    """A decided part: number of starts, number of open gates, records as text."""
 
     starts: int
     opened: int
@@ -47,7 +47,7 @@ class Decided(NamedTuple):
 
 
 def load_decider(path: Path) -> Decider:
-    """A folder that `djepa fit` wrote, or a file that `djepa export` wrote."""
+    """Load a folder that `djepa fit` wrote, or a file that `djepa export` wrote."""
     if path.is_file():
         planner = load_planner(path)
         hashes = {"planner": sha256(read_bytes(path))}
@@ -63,12 +63,12 @@ def load_decider(path: Path) -> Decider:
 
 
 def compared(decider: Decider, calibration: Bank, bank: Bank) -> Shift:
-    """Evidence of a bank beside that of the calibration, some starts at a time."""
+    """Compare the evidence of a bank with that of the calibration, part by part."""
     return compare_evidence(decider.alignment, *_both(decider, calibration, bank))
 
 
 def admitted(decider: Decider, calibration: Bank, bank: Bank) -> tuple[Decider, Shift]:
-    """What decides the bank: with a gate that stays shut where its evidence differs."""
+    """The decider for a bank, with the gate kept closed if the evidence differs; and the shift."""
     if "composition" in decider.hashes:
         raise DjepaError(
             "A planner that composes has another gate than the one that is admitted. Give the "
@@ -81,12 +81,12 @@ def admitted(decider: Decider, calibration: Bank, bank: Bank) -> tuple[Decider, 
 
 
 def _both(decider: Decider, *banks: Bank) -> Iterator[Iterator[Evidence]]:
-    """Parts as when they are decided: memory does not grow with the bank."""
+    """The evidence of each bank, in the parts in which it is decided."""
     return (map(decider.evidence, one.parts(at_once(one.candidates))) for one in banks)
 
 
 def decide_bank(bank: Bank, decider: Decider) -> Iterator[tuple[Evidence, Decision]]:
-    """Every start of a bank; parts are whole batches of the operator, so that all rounds alike."""
+    """Every start of a bank; parts are whole batches of the operator, so that rounding is equal."""
     for evidence in _parts(bank, decider):
         yield evidence, decider.decide(evidence)
 
@@ -94,7 +94,7 @@ def decide_bank(bank: Bank, decider: Decider) -> Iterator[tuple[Evidence, Decisi
 def decide_with(
     engine: Engine, bank: Bank, decider: Decider, recorded: bool = True
 ) -> Iterator[Decided]:
-    """The same in the workers of an engine, each part by one thread; records if wanted."""
+    """`decide_bank` in the workers of an engine, each part by one thread, with optional records."""
     items = enumerate(_parts(bank, decider))
     yield from in_order(engine.map(_decide, items, (decider, recorded)))
 

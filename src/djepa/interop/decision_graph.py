@@ -1,7 +1,7 @@
-"""All that a planner does but the lift, as one module of tensors alone, for an exporter to trace.
+"""A planner without the lift, as one module of tensors only, for tracing by an exporter.
 
-It is the planner's own code, but for orders: an ONNX sort need not be stable, so the place of a
-candidate is counted, which breaks ties by ID as `ranks` does.
+It is the planner's own code, except for orders: an ONNX sort need not be stable, so ranks are
+counted, which breaks ties by ID as `ranks` does.
 
 Legend: N starts, K candidates, B blocks, A action width, D latent.
 """
@@ -23,7 +23,7 @@ from djepa.models.protocol import CONTEXT
 
 
 class Known(Evidence):
-    """Evidence whose candidates stand by ID, with ranks that are counted."""
+    """Evidence with candidates in order of ID, and ranks by counting."""
 
     def ranks(self, names: Sequence[str] | None = None) -> Tensor:
         """(N, K, M) float64, as `Evidence.ranks`."""
@@ -32,7 +32,7 @@ class Known(Evidence):
 
 
 class DecisionGraph(nn.Module):
-    """Everything that a planner does, as tensors alone: no checks, no loops over data."""
+    """A planner's decision in tensor operations: no checks, no loops over data."""
 
     def __init__(self, planner: Planner) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class DecisionGraph(nn.Module):
         ids: Tensor,
         proprio: Tensor,
     ) -> tuple[Tensor, ...]:
-        """As `Planner.plan`; see OUTPUTS."""
+        """The outputs of `Planner.plan`, in the order of OUTPUTS."""
         ids, place = ids.sort(dim=1)
         K, back = ids.shape[1], place.sort(dim=1).indices
         candidates = candidates.gather(1, place[..., None, None].expand_as(candidates))
@@ -79,7 +79,7 @@ class DecisionGraph(nn.Module):
         ids: Tensor,
         proprio: Tensor,
     ) -> Known:
-        """What the geometries predict, rounded as the planner rounds it."""
+        """Predictions of the geometries, rounded as in the planner."""
         costs, ends, goals = [], {}, {}
         both = torch.cat([frames, goal[:, None]], dim=1)
         for name, net in zip(self.names, self.nets, strict=True):
@@ -90,7 +90,7 @@ class DecisionGraph(nn.Module):
         return Known((), ids, self.names, torch.stack(costs, dim=-1), ends, goals)
 
     def _base(self, known: Known) -> Tensor:
-        """(N, K) float64, as the alignment's."""
+        """(N, K) float64 base scores of the alignment."""
         if isinstance(self.fusion, Fusion):
             return fuse(known.ranks(self.config.base), self.fusion.weights)
         costs = [known.cost(name) for name in self.fusion.names]
@@ -102,7 +102,7 @@ class DecisionGraph(nn.Module):
 
 
 def places(scores: Tensor) -> Tensor:
-    """(N, K) scores of candidates by ID -> (N, K) int64 places: how many come before each."""
+    """(N, K) scores of candidates by ID -> (N, K) int64 ranks: how many come before each."""
     scores = scores.double()
     mine, other = scores[:, :, None], scores[:, None]
     at = torch.arange(scores.shape[1])
@@ -116,7 +116,7 @@ def ordinal(scores: Tensor) -> Tensor:
 
 
 def best(scores: Tensor) -> Tensor:
-    """(N,) positions of the winners."""
+    """(N,) positions of the best candidates."""
     return places(scores).float().argmin(1)
 
 
@@ -127,7 +127,7 @@ def neighbours(ends: Tensor) -> Tensor:
 
 
 def advantage(gate: Gate, base: Tensor, refined: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """`Gate.advantage` of winners that are known."""
+    """`Gate.advantage` for given choices `i` and `j`."""
     kept = base if gate.mode == "base_minus_refined" else refined
     gain = (kept.gather(1, i) - refined.gather(1, j))[:, 0]
     if gate.decimals is None:
@@ -142,5 +142,5 @@ def _module(geometry: Any) -> nn.Module:
 
 
 def _beneath(net: Any, name: str) -> Any:
-    """A method without `inference_mode`, which no exporter enters."""
+    """A method without `inference_mode`, which exporters cannot trace."""
     return getattr(type(net), name).__wrapped__.__get__(net)

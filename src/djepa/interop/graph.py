@@ -32,7 +32,7 @@ class Graph:
         options.intra_op_num_threads = threads
         try:
             self.session = ort.InferenceSession(str(path), options)
-        except Exception as error:  # the library has exceptions of its own for each reason
+        except Exception as error:  # the library has many types of exceptions
             raise DjepaError(f"{path} is no graph that can be run: {error}") from None
         self.about: dict[str, str] = self.session.get_modelmeta().custom_metadata_map
         if "geometries" not in self.about:
@@ -40,7 +40,7 @@ class Graph:
         self.shapes = {one.name: one.shape for one in self.session.get_inputs()}
 
     def plan(self, **arrays: Any) -> Named:
-        """What the planner's `plan` takes -> OUTPUTS by name; costs (N, K, M) of all geometries."""
+        """Arguments of `Planner.plan` -> OUTPUTS by name; costs (N, K, M) of all geometries."""
         given = {n: np.asarray(x, TYPES.get(n, np.float32)) for n, x in arrays.items()}
         if "proprio" not in given and self.about.get("feels"):
             raise DjepaError(f"This graph needs proprio, which {self.about['feels']} read.")
@@ -50,7 +50,7 @@ class Graph:
         return dict(zip(OUTPUTS, self.session.run(list(OUTPUTS), given), strict=True))
 
     def _check(self, given: Named) -> None:
-        """Refuse what the graph was not made for; it would be a number, but no decision."""
+        """Refuse inputs that the graph was not made for; its output would be meaningless."""
         if sorted(given) != sorted(INPUTS):
             raise DjepaError(f"Give {', '.join(INPUTS)}; got {', '.join(given)}.")
         sizes: dict[str, int] = {}

@@ -1,10 +1,10 @@
-"""Our worlds as Gymnasium environments, and a wrapper that remembers what a planner sees.
+"""Our worlds as Gymnasium environments, and a wrapper that stores a planner's inputs.
 
 gymnasium.make("djepa.interop.gym:djepa/World-v0", world="reacher")
 gymnasium.make_vec("djepa.interop.gym:djepa/World-v0", 4, world="push", shape="L")
 
 `world` is push, reacher, granular or one of your own, `package.module:TASK`. The goal frame is
-`info["goal"]`, which is where stable-worldmodel looks for it.
+`info["goal"]`, as in stable-worldmodel.
 
 Legend: S numbers in a state, A action width.
 """
@@ -29,8 +29,8 @@ except ImportError as error:
 ENV_ID = "djepa/World-v0"
 EPISODE = 100  # controls until the registered environment truncates
 LIMIT = 1e6  # no number of a state is larger
-BOUNDS = {"granular": PUSH_BOUND}  # of a control, where it is not 1
-FEW = 8  # pixels of a frame that nobody looks at
+BOUNDS = {"granular": PUSH_BOUND}  # of a control, if not 1
+FEW = 8  # pixels of an unused frame
 TRIES = 1000  # draws of a start; nearly all are kept
 
 
@@ -78,7 +78,7 @@ class WorldEnv(gymnasium.Env):  # type: ignore[misc]
             drawn = self._draw()
             state = drawn[0] if state is None else state
             goal = drawn[1] if goal is None else goal
-        self.world.restore(goal)  # the world refuses what is not a state
+        self.world.restore(goal)  # the world refuses an invalid state
         self._goal = self.world.snapshot()
         self._aim = self.world.render(self._goal, self.size)
         self.world.restore(state)
@@ -96,7 +96,7 @@ class WorldEnv(gymnasium.Env):  # type: ignore[misc]
         return self.world.render(self.world.snapshot(), self.size)
 
     def felt(self) -> Any:
-        """(2, 4) what a task says is felt, now and at the goal: of push x, y, vx, vy."""
+        """(2, 4) the task's proprioception, now and at the goal; push: x, y, vx, vy."""
         states = torch.from_numpy(np.stack([self.world.snapshot(), self._goal]))
         scene = Scene(self.task.name, self.shape, PLAIN)
         return scene.observe(states, FEW)[1].float().numpy()
@@ -116,13 +116,13 @@ class WorldEnv(gymnasium.Env):  # type: ignore[misc]
 
 
 class Remember(gymnasium.Wrapper):  # type: ignore[misc]
-    """Adds what a planner sees to `info`: `context`, three frames a stride apart, and `history`.
+    """Adds a planner's inputs to `info`: `context`, three frames a stride apart, and `history`.
 
-    Where the environment tells what is felt (`proprio` and `goal_proprio`, as PushT of
-    stable-worldmodel does, or our worlds' `felt`), `djepa_proprio` (4, 4) too: DINO-WM and JEPA-WM
-    need it. Give it to `World(..., extra_wrappers=[Remember])`. Before the first control the past
-    is the present, standing still. Controls are cut to the action space, as costs take them: a
-    search draws beyond it.
+    If the environment has proprioception (`proprio` and `goal_proprio`, as PushT of
+    stable-worldmodel, or our worlds' `felt`), also `djepa_proprio` (4, 4), which DINO-WM and
+    JEPA-WM need. Pass it to `World(..., extra_wrappers=[Remember])`. Before the first control the
+    past repeats the present state. Controls are clipped to the action space, as in costs: a search
+    may exceed it.
     """
 
     def __init__(self, env: Any, stride: int = STRIDE) -> None:
@@ -133,7 +133,7 @@ class Remember(gymnasium.Wrapper):  # type: ignore[misc]
         self._stride = stride
 
     def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
-        """Begin to remember."""
+        """Begin an episode with an empty memory."""
         seen, info = self.env.reset(**given)
         still = np.zeros(self.env.action_space.shape, np.float32)
         self._frames.extend([info["pixels"]] * (self._frames.maxlen or 0))
@@ -142,7 +142,7 @@ class Remember(gymnasium.Wrapper):  # type: ignore[misc]
         return seen, self._added(info)
 
     def step(self, action: Any) -> Any:
-        """Execute within the action space, and remember one more."""
+        """Execute the control clipped to the action space, and store it."""
         action = np.clip(action, self.env.action_space.low, self.env.action_space.high)
         seen, reward, ended, cut, info = self.env.step(action)
         self._frames.append(info["pixels"])
@@ -160,7 +160,7 @@ class Remember(gymnasium.Wrapper):  # type: ignore[misc]
         return {**info, **added}
 
     def _feels(self, info: dict[str, Any]) -> Any:
-        """(2, 4) now and at the goal, or None."""
+        """(2, 4) proprioception now and at the goal, or None."""
         if hasattr(self.env.unwrapped, "felt"):
             return self.env.unwrapped.felt()
         if "proprio" in info and "goal_proprio" in info:

@@ -4,7 +4,7 @@
     planner = from_pretrained("for-hub")                     # or "user/name", from the local cache
     push_to_hub("for-hub", "user/name")
 
-Nothing is fetched unless `download=True` says so, and nothing is sent but by `push_to_hub`.
+Nothing is downloaded without `download=True`, and only `push_to_hub` uploads.
 """
 
 import json
@@ -42,12 +42,12 @@ def save_pretrained(
     datasets: tuple[str, ...] = (),
     about: str = "",
 ) -> Path:
-    """Copy a planner or a finished folder and write its card; `about` stands first in it."""
+    """Copy a planner or a finished folder and write its card, which begins with `about`."""
     source, folder = Path(source), Path(folder)
     if folder.exists() and any(folder.iterdir()):
         raise DjepaError(f"{folder} is not empty. Choose another folder.")
     if source.is_file():
-        load_planner(source)  # or it is none
+        load_planner(source)  # raises if it is not a planner
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, folder / PLANNER)
         settings = msgspec.to_builtins(read_record(source))
@@ -77,7 +77,7 @@ def from_pretrained(
 ) -> Any:
     """A planner, an alignment or a geometry, from a folder or a repository, every file verified.
 
-    A repository is looked for in the local cache alone unless `download` is true.
+    A repository is read only from the local cache unless `download` is true.
     """
     folder = Path(where)
     if not folder.is_dir():
@@ -91,7 +91,7 @@ def from_pretrained(
 
 
 def push_to_hub(folder: str | Path, repo_id: str, private: bool = True) -> str:
-    """Send a folder that `save_pretrained` wrote; the address of the commit."""
+    """Upload a folder that `save_pretrained` wrote; returns the URL of the commit."""
     folder = Path(folder)
     _verified(folder)
     if not (folder / CARD).is_file():
@@ -111,7 +111,7 @@ def _snapshot(name: str, revision: str | None, download: bool) -> Path:
         )
     except MissingExtraError:
         raise
-    except Exception as error:  # whatever the network and the library raise
+    except Exception as error:  # any error of the network or the library
         hint = "" if download else " Nothing is fetched unless you say download=True."
         raise DjepaError(f"There is no {name} here: {error}{hint}") from None
 
@@ -125,7 +125,7 @@ def _hub() -> Any:
 
 
 def _place(source: str | Path) -> Path:
-    """A folder, or weights that go by name."""
+    """The path of a folder, or of named weights."""
     return Path(source) if (Path(source) / MANIFEST).exists() else find_weights(source)
 
 
@@ -140,7 +140,7 @@ def _kind(folder: Path) -> tuple[Kind, Any, str]:
 
 
 def _verified(folder: Path) -> tuple[str, str]:
-    """What a whole folder holds, in a word, and the hash that stands for all of it."""
+    """Verify a folder; returns its kind in a word, and the hash of its content."""
     if (folder / PLANNER).is_file():
         load_planner(folder / PLANNER)
         return "planner", sha256(read_bytes(folder / PLANNER, None))
@@ -151,7 +151,7 @@ def _verified(folder: Path) -> tuple[str, str]:
 
 
 def _card(folder: Path, head: dict[str, Any], about: str) -> str:
-    """YAML that is JSON line by line, then a few words."""
+    """YAML whose lines are JSON values, then a short description."""
     lines = [f"{key}: {json.dumps(value)}" for key, value in head.items()]
     word, hash = _verified(folder)
     return "\n".join(

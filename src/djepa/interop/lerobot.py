@@ -1,7 +1,7 @@
 """LeRobot: the policy type `djepa` wraps any policy that samples chunks; see `chunks`.
 
 Importing this module registers it. For LeRobot's own commands to find it, install the package
-`lerobot_policy_djepa` (plugins/), which does nothing but import this.
+`lerobot_policy_djepa` (plugins/), which only imports this module.
 """
 
 import importlib
@@ -40,11 +40,11 @@ class DJEPAConfig(PreTrainedConfig):  # type: ignore[misc]
 
     @property
     def observation_delta_indices(self) -> None:
-        """As the wrapped policy keeps them."""
+        """None: the wrapped policy keeps observations."""
 
     @property
     def action_delta_indices(self) -> None:
-        """Likewise."""
+        """None: the wrapped policy keeps actions."""
 
     @property
     def reward_delta_indices(self) -> None:
@@ -58,7 +58,7 @@ class DJEPAConfig(PreTrainedConfig):  # type: ignore[misc]
         """None."""
 
     def validate_features(self) -> None:
-        """The wrapped policy does."""
+        """Does nothing: the wrapped policy validates."""
 
 
 class DJEPAPolicy(PreTrainedPolicy):  # type: ignore[misc]
@@ -77,7 +77,7 @@ class DJEPAPolicy(PreTrainedPolicy):  # type: ignore[misc]
         self.base = choosing(base.eval(), self.chooser)
 
     def reset(self) -> None:
-        """Before an episode; what was recorded so far is written."""
+        """Prepare for an episode, and write the records so far."""
         if self.config.record and self.chooser.records:
             write_decisions(self.config.record, self.chooser.records)
         self.base.reset()
@@ -100,7 +100,7 @@ class DJEPAPolicy(PreTrainedPolicy):  # type: ignore[misc]
 
 
 def make_djepa_pre_post_processors(config: DJEPAConfig, dataset_stats: Any = None) -> Any:
-    """Those of the wrapped policy."""
+    """The processors of the wrapped policy."""
     from lerobot.policies.factory import make_pre_post_processors
 
     about = PreTrainedConfig.from_pretrained(config.base)

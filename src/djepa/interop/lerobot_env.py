@@ -2,10 +2,11 @@
 
 lerobot-eval --env.discover_packages_path=lerobot_env_djepa --env.type=djepa --env.world=push ...
 
-A policy sees two cameras, the frame of now and that of the goal, and what is felt: of push place
-and velocity of the pusher. With `poses` it is also told where block and goal are
-(`observation.environment_state`), and a planner among its chunks what is felt now and at the goal
-(`observation.robot_state`). Success is the world's own rule. Needs the extra `lerobot`.
+A policy sees two cameras, the present frame and the goal frame, and proprioception: in push
+position and velocity of the pusher. With `poses` it also sees the poses of block and goal
+(`observation.environment_state`), and a planner that chooses among its chunks sees proprioception
+now and at the goal (`observation.robot_state`). Success is the world's own rule. Needs the extra
+`lerobot`.
 """
 
 from dataclasses import dataclass, field
@@ -27,14 +28,14 @@ except ImportError as error:
     raise MissingExtraError("The LeRobot environment", "lerobot") from error
 
 ENV_ID = "djepa/Cameras-v0"
-FELT = 4  # numbers that a task says are felt
+FELT = 4  # numbers of proprioception
 POSES, HALF = 10, CANVAS / 2  # numbers of `poses`; half the width of push, in its units
 ACTION, IMAGES, STATE = "action", "observation.images", "observation.state"
 POSE = "observation.environment_state"
 
 
 class CameraEnv(gymnasium.Env):  # type: ignore[misc]
-    """A world whose observations are frames and what is felt, by the names that LeRobot expects."""
+    """A world with frames and proprioception as observations, under LeRobot's names."""
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
 
@@ -72,7 +73,7 @@ class CameraEnv(gymnasium.Env):  # type: ignore[misc]
         return self._seen(seen, info), self._told(info)
 
     def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """Execute one control, cut to the action space: policies go beyond it."""
+        """Execute one control, clipped to the action space, which policies may exceed."""
         inside = np.clip(action, self.action_space.low, self.action_space.high)
         seen, reward, ended, cut, info = self._env.step(inside)
         return self._seen(seen, info), reward, ended, cut, self._told(info)
@@ -99,7 +100,7 @@ class CameraEnv(gymnasium.Env):  # type: ignore[misc]
 def poses(state: Any, goal: Any) -> Any:
     """(..., 10) states of push -> (..., 10): the block now, the pusher and the block at the goal.
 
-    Places are from -1 to 1; an angle is its cosine and sine.
+    Positions are from -1 to 1; an angle is its cosine and sine.
     """
 
     def block(of: Any) -> Any:
@@ -148,17 +149,17 @@ class DJEPAEnv(EnvConfig):  # type: ignore[misc]
 
     @property
     def package_name(self) -> str:
-        """What LeRobot imports if the environment is not registered."""
+        """The module that LeRobot imports if the environment is not registered."""
         return __name__
 
     @property
     def gym_id(self) -> str:
-        """As Gymnasium knows it."""
+        """The environment's ID in Gymnasium."""
         return ENV_ID
 
     @property
     def gym_kwargs(self) -> dict[str, Any]:
-        """What the environment is made with."""
+        """Arguments of the environment."""
         own = {
             name: getattr(self, name) for name in ("world", "shape", "size", "render_mode", "poses")
         }

@@ -1,6 +1,6 @@
-"""Use it with NAVSIM (v1 devkit) and a Drive-JEPA-like agent. Nothing of either is copied here.
+"""Use with NAVSIM (v1 devkit) and a Drive-JEPA-like agent; this contains no code of either.
 
-    exported(model)   context: what the scorer exposes, from a forward hook on `scorer.pred_score`
+    exported(model)   context: outputs of the scorer, by a forward hook on `scorer.pred_score`
     chooser(...)      the agent's class: the same proposals, chosen by a fitted readout
     judged(...)       PDMS of every proposal through the devkit, one at a time
 
@@ -46,12 +46,12 @@ class Chooses(Protocol):
 
 @dataclass
 class Exported:
-    """What one forward pass of the model exposed."""
+    """Scorer outputs recorded in forward passes of the model."""
 
     seen: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # queries, logits
 
     def evidence(self, output: Mapping[str, Tensor], logs: Sequence[str]) -> DrivingEvidence:
-        """The last pass as evidence; IDs are the places of the proposals."""
+        """The last pass as evidence; IDs are the positions of the proposals."""
         if not self.seen:
             raise DjepaError("The scorer was not called: run the model inside `exported`.")
         queries, logits = self.seen[-1]
@@ -80,7 +80,7 @@ class Exported:
 
 @contextmanager
 def exported(model: nn.Module) -> Iterator[Exported]:
-    """Watch the scorer while the model runs; the model itself is not changed."""
+    """Record outputs of the scorer while the model runs, without changing the model."""
     found = Exported()
     scorer = getattr(getattr(model, "scorer", None), "pred_score", None)
     if not isinstance(scorer, nn.Module):
@@ -106,7 +106,7 @@ def export(
 
 
 def choose(model: nn.Module, features: Mapping[str, Tensor], readout: Chooses) -> npt.NDArray[Any]:
-    """(B, 8, 3) the proposals that the readout takes."""
+    """(B, 8, 3) the proposals chosen by the readout."""
     B = len(next(iter(features.values())))
     evidence = export(model, features, [""] * B)
     at = readout.decide(evidence)
@@ -114,11 +114,11 @@ def choose(model: nn.Module, features: Mapping[str, Tensor], readout: Chooses) -
 
 
 def chooser(agent: type[Any], trajectory: Callable[..., Any]) -> type[Any]:
-    """A subclass of a Drive-JEPA-like agent that takes the proposal of its readout.
+    """A subclass of a Drive-JEPA-like agent that drives the proposal chosen by its readout.
 
     `agent` is the devkit's (an `AbstractAgent` with `get_feature_builders`, and the network as
-    `model` or `_model`), `trajectory` the devkit's `Trajectory`. The instance gets a `readout`;
-    without one it drives as before.
+    `model` or `_model`), `trajectory` the devkit's `Trajectory`. Set `readout` on the
+    instance; without one it drives as before.
     """
 
     class Chooser(agent):  # type: ignore[misc]

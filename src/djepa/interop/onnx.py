@@ -29,8 +29,7 @@ MOST = 2**10  # starts of a call, and candidates of a start
 def export_onnx(planner: Planner, path: Path, horizon: int = 25, made_from: str = "") -> None:
     """Write the graph for candidates of `horizon` controls; any N, any K.
 
-    Weights stay in the file; there is nothing beside it. A file that is no such graph is not
-    written over.
+    Weights are inside the single file. A file that is not such a graph is not overwritten.
     """
     if planner.composition is not None:
         raise DjepaError("A graph holds no composition: export the planner without --patch.")
@@ -61,7 +60,7 @@ def export_onnx(planner: Planner, path: Path, horizon: int = 25, made_from: str 
                 dynamic_shapes=tuple(shapes[name] for name in INPUTS),
                 input_names=INPUTS,
                 output_names=OUTPUTS,
-                optimize=False,  # ONNX Runtime does it when it loads; here it doubles the time
+                optimize=False,  # ONNX Runtime optimises at loading; here it doubles the time
                 verbose=False,
             )
     finally:
@@ -69,7 +68,7 @@ def export_onnx(planner: Planner, path: Path, horizon: int = 25, made_from: str 
             net.chunk = chunk
     assert found is not None
     proto = found.model_proto
-    proto.producer_name = "djepa"  # by which such a file is known
+    proto.producer_name = "djepa"  # identifies such a file
     about = {"geometries": ",".join(graph.names), "least": str(least), "planner": made_from}
     about["feels"] = ",".join(planner.feeling())
     onnx.helper.set_model_props(proto, about)

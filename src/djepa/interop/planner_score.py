@@ -1,11 +1,11 @@
-"""A planner among the chunks of a policy: it sees what LeRobot's policy sees, and remembers.
+"""A planner that scores chunks of a policy, with the inputs of LeRobot's policy and a memory.
 
     scorer = PlannerScore(load_planner(Path("runs/planner.safetensors")))
     policy = choosing(policy, Chooser("planner", samples=16, planner=scorer))
 
-The frames of now and of the goal come from the batch, the two before and the controls from memory;
-before the first control the past is the present, standing still. The environment type `djepa` with
-`poses` gives all of it.
+The present frame and the goal frame are in the batch, the two earlier frames and the controls in
+memory; before the first control the past repeats the present. The environment type `djepa` with
+`poses` provides all inputs.
 
 Legend: N rows of a batch, K chunks, T steps of one, A action width.
 """
@@ -24,27 +24,27 @@ from djepa.models.fast import Inputs
 from djepa.models.protocol import CONTEXT, STRIDE
 
 NOW, GOAL, FELT = "observation.images.now", "observation.images.goal", "observation.robot_state"
-PAST = (CONTEXT - 1) * STRIDE  # controls that a planner looks back
+PAST = (CONTEXT - 1) * STRIDE  # controls in a planner's history
 
 
 class PlannerScore:
-    """Costs and choices of a planner, for the rows of the batch that it watches."""
+    """Costs and choices of a planner for the rows of the observed batches."""
 
     def __init__(self, planner: Planner) -> None:
         self.planner = planner
         self.reset()
 
     def reset(self) -> None:
-        """Before an episode."""
+        """Clear the memory before an episode."""
         self._frames, self._felt, self._controls = list[Tensor](), list[Tensor](), list[Tensor]()
 
     def see(self, batch: Mapping[str, Any]) -> None:
-        """What there is before a control."""
+        """Store the observations before a control."""
         self._frames = [*self._frames, _frame(batch, NOW)][-PAST - 1 :]
         self._felt = [*self._felt, self._feel(batch, "now")][-PAST - 1 :]
 
     def did(self, action: Tensor) -> None:
-        """(N, A) what is executed next."""
+        """Store the control (N, A) that is executed next."""
         self._controls = [*self._controls, action.detach().cpu().float()][-PAST:]
 
     def native(self, batch: Any, chunks: Tensor) -> dict[str, Tensor]:
@@ -92,7 +92,7 @@ class PlannerScore:
         )
 
     def _feel(self, batch: Mapping[str, Any], when: str) -> Tensor:
-        """(N, 4), or zeros where no geometry asks for it."""
+        """(N, 4) proprioception, or zeros if no geometry uses it."""
         felt = batch.get(FELT, {})
         if when in felt:
             return torch.as_tensor(felt[when]).cpu().float()

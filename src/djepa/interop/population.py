@@ -24,21 +24,21 @@ class Recorder:
         self.reset()
 
     def reset(self) -> None:
-        """Before a solve."""
+        """Clear the populations before a solve."""
         self._done: list[tuple[Tensor, Tensor]] = []
         self._now: tuple[Tensor, Tensor] | None = None
 
     def start_batch(self) -> None:
-        """Before a batch of environments."""
+        """Prepare for a batch of environments."""
         self._done += [self._now] if self._now is not None else []
         self._now = None
 
     def __call__(self, **state: Any) -> None:
-        """After each step."""
+        """Keep the population of a step; called after each step."""
         self._now = state["candidates"].detach().clone(), state["costs"].detach().clone()
 
     def end_solve(self) -> None:
-        """After a solve."""
+        """Join the batches of a solve; called at its end."""
         self.start_batch()
         parts = zip(*self._done, strict=True)
         self.solves.append(tuple(torch.cat(part).cpu() for part in parts))  # type: ignore[arg-type]
@@ -51,7 +51,7 @@ class Recorder:
         return self.solves[-1]
 
     def save(self, path: str | Path, success: Any) -> None:
-        """Write what `djepa audit` reads; `success` (solves · N, S) from executing candidates."""
+        """Write the input of `djepa audit`; `success` (solves · N, S) is from execution."""
         self.last  # noqa: B018
         costs = torch.cat([costs for _, costs in self.solves]).double().numpy()
         won = np.asarray(success)

@@ -1,7 +1,7 @@
-"""stable-worldmodel's HDF5 files: a data set per column, all episodes one after the other.
+"""stable-worldmodel's HDF5 files: a data set per column, all episodes concatenated.
 
-`ep_len` and `ep_offset` say where an episode lies; `pixels` (n, height, width, 3) and `action`
-(n, A) are the columns that are read.
+`ep_len` and `ep_offset` give the rows of an episode; the columns `pixels` (n, height, width, 3) and
+`action` (n, A) are read.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """LeRobotDataset v3: `meta/info.json`, Parquet files of many episodes, cameras as PNG or MP4.
 
-meta/episodes/chunk-000/file-000.parquet says in which file an episode lies, and from which second
-of which video; `data/chunk-000/file-000.parquet` has a row per step. The package itself is not
-needed: pyarrow reads the tables, PyAV the videos.
+meta/episodes/chunk-000/file-000.parquet gives the file of an episode, and its video and start time;
+`data/chunk-000/file-000.parquet` has a row per step. The package itself is not needed: pyarrow
+reads the tables, PyAV the videos.
 """
 
 import io
@@ -23,7 +23,7 @@ CAMERAS = ("image", "video")
 
 
 def read_lerobot(path: Path, columns: Columns) -> Iterator[RecordedEpisode]:
-    """Episode after episode; `pixels` names the camera, the first unless another is named."""
+    """Episode after episode; `pixels` names the camera, by default the first."""
     try:
         import pyarrow.parquet as pq
     except ImportError as error:
@@ -71,7 +71,7 @@ def _info(path: Path) -> dict[str, Any]:
 
 
 def _picture(path: Path, stored: dict[str, Any]) -> npt.NDArray[np.uint8]:
-    """A frame whose bytes lie in the table, or in a file beside it."""
+    """A frame stored in the table, or in a file beside it."""
     data = stored["bytes"]
     data = (path / stored["path"]).read_bytes() if data is None else data
     return np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))

@@ -1,7 +1,7 @@
-"""The decision record: what was to choose from, what every scorer said, what was chosen and why.
+"""The decision record: the candidates, every score, the choice, and the gate.
 
 One JSON file holds N decisions. `djepa decide` and `djepa control` write it, `djepa audit` and the
-inspector read it, and any other program may do both: `schema()` is its JSON schema
+inspector read it, and other programs can do both: `schema()` is its JSON schema
 (docs/decision-record.json).
 
 Legend: N decisions, K candidates.
@@ -30,12 +30,12 @@ class Scorer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     scores: tuple[float, ...]
-    direction: Literal["lower", "higher"] = "lower"  # which end is better
+    direction: Literal["lower", "higher"] = "lower"  # which scores are better
     kind: Literal["model", "base", "aligned"] = "model"  # native cost, or a score of the alignment
 
     @property
     def cost(self) -> tuple[float, ...]:
-        """Lower is better."""
+        """(K) the scores as costs: lower is better."""
         return self.scores if self.direction == "lower" else tuple(-x for x in self.scores)
 
 
@@ -45,7 +45,7 @@ class GateState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     opened: bool
     advantage: float
     threshold: float
-    base_choice: int  # what is chosen when it stays shut
+    base_choice: int  # chosen if the gate is closed
 
 
 class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,7 +53,7 @@ class Outcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     success: bool
     cost: float | None = None
-    rule: str = ""  # of success, by name
+    rule: str = ""  # name of the success rule
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,7 +64,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     choice: int
     order: tuple[int, ...]  # IDs, best first
     scorers: tuple[Scorer, ...]
-    gate: GateState | None = None  # where there is one
+    gate: GateState | None = None  # if there is one
     outcome: Outcome | None = None  # once it was executed
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ class Decisions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a file holds."""
 
     decisions: tuple[DecisionRecord, ...]
-    made_from: dict[str, str] = {}  # what -> its hash
+    made_from: dict[str, str] = {}  # input -> its hash
     format: Literal["djepa-decisions"] = "djepa-decisions"
     version: Literal[1] = 1
 
@@ -122,7 +122,7 @@ def record(evidence: Evidence, decision: Decision, gate: Gate) -> list[DecisionR
 
 
 def _free(name: str, evidence: Evidence) -> str:
-    """A geometry may be called as our own score is."""
+    """A name for one of our scores that no geometry has."""
     return f"{name} score" if name in evidence.names else name
 
 
@@ -131,9 +131,9 @@ def write_decisions(
     decisions: Iterable[DecisionRecord | str],
     made_from: Mapping[str, str] | None = None,
 ) -> None:
-    """All of them in one file, or nothing; each is written as it comes, and let go of.
+    """Write decisions to one file atomically; only one is in memory at a time.
 
-    They may be `encoded` already. A file that holds no decisions is not written over.
+    They may already be `encoded`. A file of another kind is not overwritten.
     """
     empty = Decisions((), dict(made_from or {}))
     before, _, after = _text(empty).partition("[]")
@@ -151,7 +151,7 @@ def write_decisions(
 
 
 def encoded(decision: DecisionRecord) -> str:
-    """A record as its file has it."""
+    """A record as JSON text."""
     return _text(decision).rstrip().replace("\n", "\n  ")
 
 
@@ -162,7 +162,7 @@ def _text(value: Decisions | DecisionRecord) -> str:
 def read_decisions(path: Path | str) -> Decisions:
     """A file of decisions, strictly: an unknown field or a contradiction is an error."""
     path = locate(path)
-    found = decode(path, read_bytes(path, LARGEST), Decisions, whole=False)  # of any program
+    found = decode(path, read_bytes(path, LARGEST), Decisions, whole=False)  # from any program
     if len({one.start for one in found.decisions}) < len(found.decisions):
         raise DjepaError(f"{path}: a start stands twice.")
     return found

@@ -1,7 +1,7 @@
-"""Somebody's recorded episodes into a folder that `djepa train` takes (tasks/recorded.py).
+"""Import third-party recorded episodes into a folder for `djepa train` (tasks/recorded.py).
 
-A reader gives one episode after the other: frames and the controls that followed them. There is one
-for LeRobotDataset v3, one for stable-worldmodel's HDF5 files, one for its Lance tables.
+A reader yields one episode after the other: frames and the controls that followed them. There are
+readers for LeRobotDataset v3, stable-worldmodel's HDF5 files and its Lance tables.
 
 Legend: T frames of an episode, S side of a stored frame, A action width.
 """
@@ -30,7 +30,7 @@ READERS = {
     "hdf5": "djepa.interop.read_hdf5:read_hdf5",
     "lance": "djepa.interop.read_lance:read_lance",
 }
-BLOCK = 4096  # frames of a file, or a few more
+BLOCK = 4096  # frames per file, or a few more
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class RecordedEpisode:
 
 @dataclass(frozen=True)
 class Columns:
-    """What to read; what is empty is the format's own."""
+    """Columns to read; empty takes the format's default."""
 
     pixels: str = ""
     action: str = "action"
@@ -115,7 +115,7 @@ def _blocks(episodes: Iterable[RecordedEpisode], most: int) -> Iterator[list[Rec
 
 
 def _whole(episode: RecordedEpisode, number: int) -> RecordedEpisode:
-    """Checked, and cut after the first control that is no number: some end an episode by that."""
+    """Check an episode, and end it after the first NaN control, which some formats use as end."""
     frames, controls = episode.frames, np.asarray(episode.controls, np.float32)
     if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != np.uint8:
         raise DjepaError(

@@ -1,4 +1,4 @@
-"""What the server takes: limits, and arrays that fit its planner.
+"""Checks of requests: limits, and arrays that fit the planner.
 
 Legend: N starts, K candidates, H controls, A action width.
 """
@@ -25,13 +25,13 @@ NEEDED = {
 
 @dataclass(frozen=True)
 class Limits:
-    """What one server takes on."""
+    """Limits of one server."""
 
-    queue: int = 4  # requests that are computed or wait; others get 503
+    queue: int = 4  # requests in computation or waiting; others get 503
     megabytes: int = 64  # of a request
     candidates: int = 4096  # N · K of a request
     seconds: float = 30.0  # to send a request, to wait for its turn, and to take the answer
-    controls: int = 2**18  # N · K · H of a request: they are what a plan takes its time for
+    controls: int = 2**18  # N · K · H of a request, which determines the time of a plan
 
     def __post_init__(self) -> None:
         least = min(self.queue, self.megabytes, self.candidates - 1, self.controls - 1)
@@ -42,7 +42,7 @@ class Limits:
 
 
 class RefusedError(Exception):
-    """An answer other than 200."""
+    """A request that gets an answer other than 200."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -50,14 +50,14 @@ class RefusedError(Exception):
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine reaches the address."""
+    """Whether only this machine can reach the address."""
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
     return host == "localhost"
 
 
 def check(planner: Planner, given: Named, limits: Limits) -> None:
-    """Refuse arrays that are not one request of this planner, by name."""
+    """Refuse arrays that are not a valid request to this planner, naming the array."""
     for name in given.keys() - NEEDED.keys() - {"proprio"}:
         raise DjepaError(f"Unknown array '{name}'. Give {', '.join(NEEDED)} and proprio.")
     missing = [name for name in NEEDED if name not in given]

@@ -23,7 +23,7 @@ from djepa.interop.requests import Limits, RefusedError, check, is_local
 from djepa.interop.wire import Named, pack, unpack
 from djepa.lift.planner import Planner
 
-SPARE = 8  # connections beside those that plan, so that /health is answered
+SPARE = 8  # connections beyond those that plan, so that /health is answered
 SHORTEST = 16  # characters of a token
 
 
@@ -57,7 +57,7 @@ class Server(ThreadingHTTPServer):
             raise DjepaError(f"Cannot serve on {host}:{port}: {error}.") from None
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """One thread per connection, and no more connections than there is room for."""
+        """One thread per connection, with a limited number of connections."""
         if not self.open.acquire(blocking=False):
             with suppress(OSError):
                 request.sendall(b"HTTP/1.0 503 Busy\r\nContent-Length: 0\r\n\r\n")
@@ -66,17 +66,17 @@ class Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve it, then make room."""
+        """Serve a connection, then release its slot."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self.open.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that breaks is not worth a traceback."""
+        """Print no traceback for a broken connection."""
 
     def plan(self, given: Named) -> Named:
-        """Checked arrays -> the plan's."""
+        """Checked arrays of a request -> arrays of the plan."""
         check(self.planner, given, self.limits)
         at = {n: torch.from_numpy(array.copy()).to(self.device) for n, array in given.items()}
         if not self.turn.acquire(timeout=self.limits.seconds):
@@ -98,27 +98,27 @@ class Handler(BaseHTTPRequestHandler):
     """One connection, one request."""
 
     server: Server
-    unread = 0  # bytes that are still to come
+    unread = 0  # bytes not yet received
 
     def setup(self) -> None:
-        """A request that is not there in time is cut off, however slowly it drips."""
+        """Start the timer that closes the connection if the request is not complete in time."""
         super().setup()
         self.timer = threading.Timer(self.server.limits.seconds, self._cut)
         self.timer.daemon = True
         self.timer.start()
 
     def finish(self) -> None:
-        """Stop the clock."""
+        """Stop the timer."""
         self.timer.cancel()
         with suppress(OSError):
             super().finish()
 
     def do_GET(self) -> None:
-        """Health."""
+        """Answer /health."""
         self._answer(self._health)
 
     def do_POST(self) -> None:
-        """A plan."""
+        """Answer /plan."""
         self._answer(self._plan)
 
     def _health(self) -> tuple[str, bytes]:
@@ -158,9 +158,9 @@ class Handler(BaseHTTPRequestHandler):
             status, kind, body = error.status, "text/plain", str(error).encode()
         except DjepaError as error:
             status, kind, body = 400, "text/plain", str(error).encode()
-        except Exception as error:  # whatever it is, the next request is served
+        except Exception as error:  # the server must continue after any error
             status, kind, body = 500, "text/plain", type(error).__name__.encode()
-        # A plan stops the clock of its request. `sendall` takes its time-out for the whole answer.
+        # Planning stops the timer of its request. The timeout of `sendall` is for the whole answer.
         self.connection.settimeout(self.server.limits.seconds)
         with suppress(OSError):
             self.send_response(status)
@@ -172,7 +172,7 @@ class Handler(BaseHTTPRequestHandler):
             self._drain()
 
     def _drain(self) -> None:
-        """A client that is still sending reads no answer: let what it sends pass, for a while."""
+        """Discard remaining input up to a limit: a client that is still sending reads no answer."""
         left = min(self.unread, 4 * self.server.limits.megabytes * 2**20)
         while left > 0 and (part := self.rfile.read(min(left, 2**16))):
             left -= len(part)
@@ -182,4 +182,4 @@ class Handler(BaseHTTPRequestHandler):
             self.connection.shutdown(2)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing of a request is written anywhere."""
+        """Log nothing about requests."""

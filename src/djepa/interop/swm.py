@@ -1,8 +1,8 @@
 """stable-worldmodel: a planner as its cost, a recorder of any CEM run, an aligned solver.
 
-Two generations of its API are recognised by what is there, never by version: solvers in `.solver`
-that take `model=`, and in `.planning` that take `cost=`. Both ask a cost for
-`get_cost(info, candidates)` and hand candidates and costs of every step to callbacks.
+Two generations of its API are recognised by their modules, not by version: solvers in `.solver`
+with `model=`, and in `.planning` with `cost=`. Both call `get_cost(info, candidates)` of a cost and
+pass candidates and costs of every step to callbacks.
 
 Legend: N environments, S samples, T steps of a plan, a width of a step, A of a control, D latent.
 """
@@ -25,7 +25,7 @@ from djepa.lift.search import SearchCost
 
 
 def make_solver(kind: str, cost: Any, **options: Any) -> Any:
-    """A solver of the installed generation by its name, such as "CEMSolver"."""
+    """A solver of the installed generation by name, such as "CEMSolver"."""
     for place in ("planning", "solver"):
         try:
             found = getattr(importlib.import_module(f"stable_worldmodel.{place}"), kind)
@@ -39,7 +39,7 @@ def make_solver(kind: str, cost: Any, **options: Any) -> Any:
 
 
 class PlannerCost:
-    """A planner as Costable: the search sees the native cost of the lifted model."""
+    """A planner as Costable: the search uses the native cost of the lifted model."""
 
     def __init__(self, planner: Planner, limit: float = 1.0) -> None:
         self.planner, self._search = planner, SearchCost(planner, limit)
@@ -52,13 +52,13 @@ class PlannerCost:
     criterion = get_cost
 
     def decide(self, info: Mapping[str, Any], candidates: Tensor) -> Plan:
-        """The aligned choice among (N, S, T, a); `info` as a solver is given it."""
+        """The aligned choice among (N, S, T, a); `info` as passed to a solver."""
         self._check(info, *self.planner.geometries)
         once = {name: torch.as_tensor(x)[:, None] for name, x in _known(info, 0).items()}
         return self._search.decide(once, candidates)
 
     def _check(self, info: Mapping[str, Any], *names: str) -> None:
-        """Geometries that read proprioception need it in the info."""
+        """Raise if `info` lacks proprioception that a geometry needs."""
         feels = self.planner.feeling(names)
         if feels and "djepa_proprio" not in info:
             raise DjepaError(
@@ -67,7 +67,7 @@ class PlannerCost:
             )
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Solvers take their number format from them."""
+        """Parameters of the geometries, from which solvers take their dtype."""
         lifted: Any = self.planner.geometries[self.planner.lifted]
         return iter(lifted.parameters())
 
@@ -84,7 +84,7 @@ class Decision(nn.Module):
         self.alignment, self.name = alignment, name
 
     def forward(self, info: Mapping[str, Tensor]) -> Tensor:
-        """The score that orders."""
+        """(N, S) final scores."""
         end, goal = info["predicted_emb"][:, :, -1], info["goal_emb"][:, -1]
         cost = (end - goal[:, None]).square().mean(-1)
         (N, S), of = cost.shape, self.name
@@ -95,9 +95,9 @@ class Decision(nn.Module):
 
 
 class AlignedSolver:
-    """Any solver with callbacks; of its last population the planner's aligned choice is taken.
+    """Any solver with callbacks; its result is the planner's aligned choice of the last population.
 
-    With `record_only` the solver's own plan stays, and both are in `recorder` and `plans`.
+    With `record_only` the solver's own plan is kept, and both are in `recorder` and `plans`.
     """
 
     def __init__(self, inner: Any, cost: PlannerCost, record_only: bool = False) -> None:
@@ -108,7 +108,7 @@ class AlignedSolver:
         inner.callbacks.append(self.recorder)
 
     def solve(self, info_dict: Mapping[str, Any], init_action: Tensor | None = None) -> Any:
-        """As the solver's own; `actions` (N, T, a) are those that are chosen."""
+        """The solver's result, with `actions` (N, T, a) replaced by the choice."""
         found = self.inner.solve(info_dict, init_action=init_action)
         candidates, _ = self.recorder.last
         chosen = self.choose(info_dict, candidates)
@@ -124,12 +124,12 @@ class AlignedSolver:
     __call__ = solve
 
     def configure(self, **given: Any) -> None:
-        """Action space, environments, horizon."""
+        """Set action space, environments and horizon."""
         self.inner.configure(**given)
 
     @property
     def n_envs(self) -> int:
-        """N."""
+        """N, the number of environments."""
         return int(self.inner.n_envs)
 
     @property
@@ -139,12 +139,12 @@ class AlignedSolver:
 
     @property
     def horizon(self) -> int:
-        """T."""
+        """T, the number of steps of a plan."""
         return int(self.inner.horizon)
 
 
 def _known(info: Mapping[str, Any], before: int) -> dict[str, Any]:
-    """Names as `SearchCost` has them; stable-worldmodel keeps a time axis of 1 after `before`+1."""
+    """Inputs under the names of `SearchCost`, without the time axis 1 at position `before` + 1."""
     missing = [name for name in ("context", "history", "goal") if name not in info]
     if missing:
         raise DjepaError(f"info lacks {', '.join(missing)}: World(extra_wrappers=[Remember]).")

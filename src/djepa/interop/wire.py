@@ -24,7 +24,7 @@ class Array(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: bytes
 
     def numpy(self, name: str) -> npt.NDArray[Any]:
-        """The array; refused if its bytes are not as many as its shape says."""
+        """The array; an error if the number of its bytes does not fit its shape."""
         dtype = np.dtype(self.dtype)
         if min(self.shape, default=1) < 0 or math.prod(self.shape) * dtype.itemsize != len(
             self.data
