@@ -1,4 +1,4 @@
-"""One exception for every error that a user can correct: its message says what is wrong and how."""
+"""The exception for errors that a user can correct; it says what is wrong and what to do."""
 
 import difflib
 from collections.abc import Collection, Iterable
