@@ -145,6 +145,11 @@ def opened_in(run: str, case: str, method: str) -> str:
     return f"{sum(bool(row.opened) for row in rows):,} of {len(rows):,}"
 
 
+def stamped(what: str) -> str:
+    """Decoy starts of the cube on which both models succeed, or do so by different candidates."""
+    return f"{stored('cube-paper').measured('stamps')['decoy'][what]}"
+
+
 def shifted(run: str, case: str) -> str:
     """How likely evidence that is drawn alike differs as much from that of the calibration."""
     return f"{stored(run).measured('shift')[case]['p']:.1g}"
