@@ -87,7 +87,7 @@ def test_the_shipped_weights_are_what_their_cards_say() -> None:
     """Push's at most 60 MB together; each loads, with recipe, command and metrics."""
     push = ["dinowm", "jepawm", "lewm", "tdjepa"]
     others = ["arm-ac", "granular-dinowm", "shapes-jepawm"]
-    others += ["reacher-jepawm", "reacher-lewm", "reacher-tdjepa"]
+    others += ["reacher-jepawm", "reacher-lewm", "reacher-tdjepa", "cube-lewm", "cube-tdjepa"]
     assert shipped() == sorted(push + others)
     files = [path for name in push for path in (SHIPPED / name).iterdir()]
     assert sum(path.stat().st_size for path in files) < 60e6

@@ -89,8 +89,8 @@ def draw_figures(results: Results) -> None:
     drawn = {part.name: list(part.figures(results, folder)) for part in parts(results)}
     write_atomically(folder / "captions.json", to_json(drawn).encode())
     names = [name for of in drawn.values() for name, _ in of]
-    films = {path.stem for path in folder.glob("*.gif")}
-    files = {name: f"{name}.{'gif' if name in films else 'png'}" for name in names}
+    there = {path.name for path in folder.iterdir()}
+    files = {name: f"{name}.{'gif' if f'{name}.gif' in there else 'png'}" for name in names}
     listed = "".join(f"![{name}]({file})\n\n" for name, file in files.items())
     write_atomically(folder / "README.md", listed.encode())
 
