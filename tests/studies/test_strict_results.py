@@ -113,5 +113,6 @@ def test_measured_grains_are_read_strictly(text: str, tmp_path: Path) -> None:
 )
 def test_stored_results_are_read(file: Path) -> None:
     found: Results = load_results(file.parent)
+    assert set(found.rows) == {path.name.split(".")[0] for path in (file.parent / "rows").iterdir()}
     for measure in found.design.measures:
-        found.measured(measure.name)
+        assert set(found.measured(measure.name)) <= set(found.rows), measure.name
