@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tyro
 from tools import train_weights
-from tools.train_weights import EPISODES, JUDGED, WEIGHTS, Lanes, Run, main
+from tools.train_weights import EPISODES, FEW, JUDGED, WEIGHTS, Lanes, Run, main, played
 
 from djepa.cli.train import Train
 from djepa.errors import DjepaError
@@ -35,12 +35,15 @@ if "slow" in out.name:
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_every_recipe_is_one_of_djepa_train(name: str, tmp_path: Path) -> None:
     given = Run(name, tmp_path, "cpu").command[4:]
-    assert given[0] == name.split("-")[0]
+    data, encoder = name.split("-")[0], name.endswith("encoder")
+    assert " ".join(given).startswith(played(data))
     config = tyro.cli(Train, args=given)._config()
-    assert config.world == given[0]
-    assert config.episodes == EPISODES[given[0]]
-    assert config.geometry in name or name.endswith("encoder")
-    assert JUDGED[given[0]].split()[1] == str(config.development)
+    assert config.world == ("push" if data == "shapes" else data)
+    assert config.episodes == EPISODES[data]
+    assert config.geometry in name or encoder
+    assert (FEW if encoder else JUDGED[data]).split()[1] == str(config.development)
+    if data == "shapes":
+        assert config.shapes == ("T", "L", "Z", "+")
 
 
 @pytest.fixture

@@ -22,20 +22,23 @@ from pathlib import Path
 from djepa.errors import DjepaError, check_name
 
 FILES = ("card.json", "config.json", "manifest.json", "model.safetensors", "log.jsonl", "loss.png")
-EPISODES = {"reacher": 98_304, "granular": 32_768, "cube": 32_768}
+EPISODES = {"reacher": 98_304, "granular": 32_768, "cube": 32_768, "shapes": 98_304}
+PLAYED = {"shapes": "push --shapes T L Z +"}  # world and shapes, where the name does not say it
 JUDGED = {  # starts that choose a checkpoint, and starts of the final evaluation
     "reacher": "--development 512 --held-out 1024",
     "granular": "--development 128 --held-out 256",
     "cube": "--development 128 --held-out 256",
+    "shapes": "--development 512 --held-out 512",
 }
+FEW = "--development 16 --held-out 16"  # of an encoder, whose predictor is not used
 ENCODER = "--geometry lewm --steps 4100 --joint 0.976 --seed 2"  # LeWM's loss, for TD-JEPA
-VECTOR = "--geometry lewm --steps 16500 --joint 0.2727 --late 0.25 --seed 1 --last 4"
-PATCHES = "--geometry jepawm --steps 13600 --joint 0.1176 --seed 3 --last 4"
-TEMPORAL = "--geometry tdjepa --steps 10000 --seed 2 --last 4"
-WEIGHTS = {  # name -> flags of `djepa train`; the world is the first part of the name
+VECTOR = "--geometry lewm --steps 12000 --joint 0.375 --late 0.25 --seed 1 --last 4"
+PATCHES = "--geometry jepawm --steps 10000 --joint 0.16 --seed 3 --last 4"
+TEMPORAL = "--geometry tdjepa --steps 8000 --seed 2 --last 4"
+WEIGHTS = {  # name -> flags of `djepa train`; what it is trained on is the first part of the name
     "reacher-jepawm": "--geometry jepawm --steps 19600 --joint 0.0816 --seed 3 --last 4",
     # Trained on one step alone it chooses worse the longer it is trained, so it is also unrolled.
-    "reacher-dinowm": "--geometry dinowm --steps 17600 --joint 0.0909 --seed 4 --last 4 --late 0.5",
+    "reacher-dinowm": "--geometry dinowm --steps 12000 --joint 0.1333 --seed 4 --last 4 --late 0.5",
     "cube-lewm": VECTOR,
     "granular-lewm": VECTOR,
     "cube-encoder": ENCODER,
@@ -43,6 +46,7 @@ WEIGHTS = {  # name -> flags of `djepa train`; the world is the first part of th
     "cube-tdjepa": TEMPORAL,
     "granular-tdjepa": TEMPORAL,
     "granular-jepawm": PATCHES,
+    "shapes-jepawm": "--geometry jepawm --look clean --steps 24000 --joint 0.08 --seed 5 --last 4",
 }
 
 
@@ -72,11 +76,12 @@ class Run:
     @property
     def command(self) -> list[str]:
         """The whole `djepa train`."""
-        flags = WEIGHTS[self.name] + " " + JUDGED[self.world]
+        judged = FEW if self.name.endswith("-encoder") else JUDGED[self.world]
+        flags = f"{WEIGHTS[self.name]} {judged}"
         if self.needs:
             flags += f" --encoder {self.out / self.needs}"
         data = f"--data {episodes(self.out, self.world)} --episodes {EPISODES[self.world]}"
-        whole = f"train {self.world} {flags} {data} --device {self.device}"
+        whole = f"train {played(self.world)} {flags} {data} --device {self.device}"
         return [*djepa(), *shlex.split(whole), "--out", str(self.out / self.name)]
 
     def pack(self, keep: Path, best: bool = False) -> None:
@@ -99,6 +104,11 @@ def djepa() -> list[str]:
 def episodes(out: Path, world: str) -> Path:
     """Where those of a world are."""
     return out / "episodes" / world
+
+
+def played(world: str) -> str:
+    """The world and its shapes, as the commands take them."""
+    return PLAYED.get(world, world)
 
 
 class Lanes:
@@ -173,7 +183,7 @@ class Simulation(threading.Thread):
             if self.over.is_set():
                 return
             where = ["--episodes", str(EPISODES[world]), "--out", str(episodes(self.out, world))]
-            self.process = subprocess.Popen([*djepa(), "simulate", world, *where])
+            self.process = subprocess.Popen([*djepa(), "simulate", *played(world).split(), *where])
             self.process.wait()
 
     def stop(self) -> None:
