@@ -133,8 +133,8 @@ UNITS = {
 SIZES = {
     "pusht": {
         "quick": Sizes(48, 16, 32, repeats=3, timed=16, updates=60),
-        "cpu": Sizes(448, 64, 320, plastic=(384, 128), repeats=3, timed=64, adapted=150),
-        "paper": Sizes(448, 64, 320, plastic=(384, 128)),
+        "cpu": Sizes(448, 64, 400, plastic=(384, 128), repeats=3, timed=256, adapted=150),
+        "paper": Sizes(448, 64, 400, plastic=(384, 128)),
         "large": Sizes(448, 64, 2048, plastic=(384, 128)),
     },
     "reacher": {

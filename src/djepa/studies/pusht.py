@@ -105,7 +105,7 @@ DEPLOYED = (  # method, whether its decision is written into the futures
     ("composition", True),
     (OURS, True),
 )
-PAPER = Sizes(448, 64, 512, 256, 96, (384, 128), retained=320, mechanism=128)
+PAPER = Sizes(448, 64, 512, 256, 96, (384, 128), retained=400, mechanism=128)
 LARGE = Sizes(
     4096, 512, 2048, 2048, 512, (384, 128), (448, 1024, 2048, 4096), retained=2048, mechanism=512
 )
