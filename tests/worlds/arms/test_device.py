@@ -59,6 +59,38 @@ def test_commands_are_cut_to_joint_limits_and_speed() -> None:
         assert sent[2] - before[2] == pytest.approx(0.02, rel=0.02)
 
 
+TURNS = [
+    np.eye(6)[3] * 1.2,
+    np.eye(6)[4] * -0.8,
+    np.eye(6)[5] * 1.5,
+    np.array([0, 0.1, 0, 1, 1, 1]),
+]
+
+
+@pytest.mark.parametrize("turn", TURNS)
+def test_a_pose_turns_no_joint_faster_than_its_limit(turn: list[float]) -> None:
+    with device(joint_speed=0.2, tool_speed=1e6) as arm:
+        arm.wait(0.05)
+        sent = arm.move_pose(end_pose(np.array(HOME) + turn))  # of these joints, in rad
+        most = float(np.abs(arm.target - HOME).max())
+        assert most == pytest.approx(0.2 * 0.05, rel=0.02)  # 0.05 s have passed
+        np.testing.assert_allclose(sent, end_pose(arm.target), atol=1e-9)
+        before = arm.state().joints
+        arm.wait(0.05)
+        assert np.abs(arm.state().joints - before).max() < 0.011
+
+
+def test_a_pose_is_reached_in_many_slow_steps() -> None:
+    goal = end_pose(np.array(HOME) + 0.3 * np.eye(6)[5])
+    with device(joint_speed=0.5, tool_speed=1e6) as arm:
+        for _ in range(14):
+            arm.wait(0.1)
+            before = arm.target
+            sent = arm.move_pose(goal)
+            assert np.abs(arm.target - before).max() < 0.051
+        np.testing.assert_allclose(sent, goal, atol=1e-6)
+
+
 def test_the_tool_stays_inside_the_workspace() -> None:
     tool = forward(HOME, TOOL)[:3, 3]
     low = (-1.0, -1.0, float(tool[2]) - 0.03)
@@ -195,6 +227,15 @@ def test_the_vendors_sdk_drives_the_simulated_arm_over_the_bus(bus: str) -> None
         until(lambda: np.abs(arm.state().pose - pose).max() < 3e-3)
         assert firmware.received[0x154] == 1
         assert firmware.received[0x157] == 1
+
+        arm.limits = Limits(joint_speed=0.2, tool_speed=1e6, watchdog=60)
+        before = arm.target
+        turned = arm.move_pose(end_pose(READY + 1.5 * np.eye(6)[5]))
+        period = arm.limits.period  # the most that counts as passed since the last command
+        np.testing.assert_allclose(turned, end_pose(arm.target), atol=1e-9)
+        assert np.abs(arm.target - before).max() <= 0.2 * period * 1.01
+        until(lambda: firmware.received[0x154] == 2)
+        arm.limits = limits
 
         arm.stop()
         until(lambda: arm.state().stopped)

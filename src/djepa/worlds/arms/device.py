@@ -72,7 +72,7 @@ class Backend(Protocol):
 class Limits:
     """Limits to which commands are clipped."""
 
-    joint_speed: float = 1.5  # rad/s of the fastest joint
+    joint_speed: float = 1.5  # rad/s of the fastest joint, whether joints or a pose are commanded
     tool_speed: float = 0.5  # m/s, for commands of poses
     low: tuple[float, float, float] = (-0.6, -0.6, -0.005)  # m, box of the tool's centre
     high: tuple[float, float, float] = (0.7, 0.7, 0.8)
@@ -108,11 +108,7 @@ class PiperDevice:
         """Command (6,) joint angles; returns the angles that were sent."""
         with self._lock:
             wanted = np.clip(self._checked("joint angles", joints, 6), k.LOW, k.HIGH)
-            most = self.limits.joint_speed * self._elapsed()
-            way = wanted - self._target
-            if (fastest := float(np.abs(way).max())) > most:
-                wanted = self._target + way * (most / fastest)
-            sent = self._inside(wanted)
+            sent = self._inside(self._slowed(wanted, self._elapsed()))
             self.backend.move_joints(sent, speed)
             self._target = sent
             return sent.copy()
@@ -121,11 +117,13 @@ class PiperDevice:
         """Command (6,) the flange's x, y, z, rx, ry, rz; returns the pose that was sent.
 
         The pose is clipped to the workspace and to the tool's speed; it must then be reachable.
+        Where a joint would turn faster than its limit, the pose on the way at which the joints are
+        in time is sent instead.
         """
         with self._lock:
-            wanted = self._checked("a pose", pose, 6)
+            wanted, passed = self._checked("a pose", pose, 6), self._elapsed()
             here = k.forward(self._target, zero=self._zero)[:3, 3]
-            most = self.limits.tool_speed * self._elapsed()
+            most = self.limits.tool_speed * passed
             way = wanted[:3] - here
             if (length := float(np.linalg.norm(way))) > most:
                 wanted[:3] = here + way * (most / length)
@@ -139,8 +137,13 @@ class PiperDevice:
                     f"The arm cannot reach {np.round(wanted, 3).tolist()} (x, y, z, rx, ry, rz): "
                     f"{left[0] * 1000:.0f} mm and {left[1]:.2f} rad are left. Nothing was sent."
                 )
+            joints = joints - shift
+            slow = self._slowed(joints, passed)
+            if slow is not joints:
+                joints = self._inside(slow)
+                wanted = k.end_pose(joints, zero=self._zero)
             self.backend.move_pose(wanted, speed)
-            self._target = joints - shift
+            self._target = joints
             return wanted.copy()
 
     def grip(self, opening: float) -> float:
@@ -219,6 +222,12 @@ class PiperDevice:
         passed = now - self._last
         self._last, self._held = now, False
         return min(max(passed, 1e-3), self.limits.period)
+
+    def _slowed(self, wanted: Floats, seconds: float) -> Floats:
+        """`wanted` (6,) itself, or the point on the way that the fastest joint can reach."""
+        most, way = self.limits.joint_speed * seconds, wanted - self._target
+        fastest = float(np.abs(way).max())
+        return wanted if fastest <= most else self._target + way * (most / fastest)
 
     def _inside(self, wanted: Floats) -> Floats:
         """The last point on the way to `wanted` (6,) at which the tool is inside the workspace."""
