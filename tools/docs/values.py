@@ -27,6 +27,7 @@ from djepa.report.results import pair_of
 from djepa.report.tables import Table, to_markdown
 from djepa.studies import grains as unit
 from djepa.studies import results as study
+from djepa.studies.findings import make_tables, verdict_table
 from djepa.studies.index import across_studies
 from djepa.studies.table import MainTable, find_results
 
@@ -41,7 +42,7 @@ def stored(run: str) -> study.Results:
 
 @cache
 def _tables(run: str) -> dict[str, str]:
-    return {table.name: to_markdown(table) for table in study.make_tables(stored(run))}
+    return {table.name: to_markdown(table) for table in make_tables(stored(run))}
 
 
 @cache
@@ -95,12 +96,8 @@ def verdict(run: str, where: str, ours: str, theirs: str) -> str:
 
 def verdicts(run: str) -> str:
     """Every primary comparison with its verdict."""
-    lines = []
-    for v in stored(run).verdicts:
-        points, p = v.points.replace(" points", "").split(", adjusted p ")
-        lines.append((v.where, label(v.ours), label(v.theirs), points, p.strip("= "), v.word))
-    columns = ("on", "method", "against", "difference, points", "adjusted p", "verdict")
-    return markdown(columns, lines)
+    found = verdict_table(stored(run))
+    return markdown(found.columns, found.rows)
 
 
 def tables(run: str, *names: str) -> str:

@@ -90,8 +90,9 @@ class RunStudy:
 
     def _one(self, name: str, out: Path) -> None:
         from djepa.studies.design import Place
+        from djepa.studies.findings import findings
         from djepa.studies.index import get_design
-        from djepa.studies.results import Results, verdict
+        from djepa.studies.results import Results
         from djepa.studies.stages import run_stages
         from djepa.studies.study import new_study
 
@@ -99,6 +100,6 @@ class RunStudy:
         study = new_study(get_design(name), place, self.preset, self.pools)
         run_stages(study.stages(), console.print, self.until)
         if not self.until:
-            for line in verdict(Results(out, study.design)):
+            for line in findings(Results(out, study.design)):
                 console.print(line.replace("**", ""))
             console.print(f"open {out / 'report.html'}")

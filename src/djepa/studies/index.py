@@ -13,7 +13,8 @@ from djepa.evaluate.rows import successes
 from djepa.report.page import Page, Section, write_page
 from djepa.report.results import pair_of
 from djepa.report.tables import Table
-from djepa.studies.results import Results, load_results, verdict
+from djepa.studies.findings import findings
+from djepa.studies.results import Results, load_results
 
 if TYPE_CHECKING:
     from djepa.studies.design import Design
@@ -53,7 +54,7 @@ def write_index(out: Path) -> Path:
     sections = [Section("At a glance", (), (across_studies(found),))] if found else []
     for name, results in found.items():
         where = f"Preset {results.about['preset']}: [tables and figures]({name}/report.html)."
-        sections.append(Section(f"{name}: {results.design.title}", (*verdict(results), where)))
+        sections.append(Section(f"{name}: {results.design.title}", (*findings(results), where)))
     page = Page(
         title="All studies",
         subtitle="What alignment gains in each world, with its 95 % interval.",
