@@ -23,6 +23,7 @@ from djepa.studies.controls import CONTROLS as STUDY
 from djepa.studies.controls import NATIVE
 from djepa.studies.findings import make_tables
 from djepa.studies.index import MAIN, get_design
+from djepa.studies.measures.preservation import preservation
 
 pytest.importorskip("matplotlib")
 
@@ -100,3 +101,18 @@ def test_presets_for_a_cpu_have_a_quarter_of_the_updates_at_one_rate_and_one_cap
         assert (few.end.rates, few.caps) == ((2e-5,), (1.0,))
         assert few.end.batch == published.end.batch
         assert few.residual == published.residual
+
+
+def test_weights_may_be_named_otherwise_than_their_column(finished: Finished) -> None:
+    """Those of Reacher are `reacher-tdjepa`; their predictions are stored as `tdjepa`."""
+    tiny = finished("reacher")
+    case = tiny.study.cases("confirmation")[0]
+    measure = preservation(NATIVE, {}, "reacher-tdjepa")
+    assert measure.run is not None
+    (errors,) = measure.run(tiny.study, case, lambda line: None).values()
+    model, bank = load_geometry("reacher-tdjepa"), tiny.study.bank(case)
+    assert isinstance(model, LeWM)
+    rows = list(range(len(errors)))
+    after = futures(model, Encoded.from_bank(model, bank, rows), 8)
+    off = (after - realised(model, bank, rows, "cpu")).square().mean((1, 2, 3))
+    np.testing.assert_allclose(errors, off.numpy(), rtol=1e-2, atol=1e-5)

@@ -39,7 +39,8 @@ def preservation(native: str, adapted: Mapping[str, str], geometry: str = "tdjep
         bank, device = study.bank(case), study.place.device
         model = load_geometry(geometry, device)
         assert isinstance(model, LeWM)
-        stored = {m: read_predictions(bank, c) for m, c in {native: geometry, **adapted}.items()}
+        columns = {native: model.name, **adapted}  # weights of a world have a longer name
+        stored = {method: read_predictions(bank, column) for method, column in columns.items()}
         known = {m: of.futures for m, of in stored.items() if of.futures is not None}
         errors: dict[str, list[float]] = {method: [] for method in known}
         for rows in torch.arange(min(STARTS, len(bank.decisions.start_ids))).split(BATCH):
