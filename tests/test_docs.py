@@ -113,6 +113,14 @@ def test_files_stay_readable() -> None:
     assert np.median(lengths) < 180
 
 
+def test_every_part_of_interop_is_short() -> None:
+    """Under 150 lines each. Measured are lines that are not blank, comments and docstrings too."""
+    found = [*(ROOT / "src/djepa/interop").glob("*.py"), *(ROOT / "plugins").rglob("*.py")]
+    lines = {f.name: sum(map(bool, map(str.strip, f.read_text().splitlines()))) for f in found}
+    assert lines.keys() >= {"serve.py", "record.py", "lerobot_robot_djepa_piper.py"}
+    assert {name: many for name, many in lines.items() if many >= 150} == {}
+
+
 def test_the_list_of_slow_tests_names_real_ones() -> None:
     for line in (ROOT / "tests/slow.txt").read_text().split():
         file, _, name = line.replace("::", "@").partition("@")

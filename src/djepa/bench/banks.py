@@ -31,8 +31,8 @@ from djepa.bank.collect import collect
 from djepa.bank.read import Bank
 from djepa.bench.measure import Options, Row, in_child, peak, peak_of
 from djepa.evidence.evidence import Evidence
-from djepa.interop.decide import decide_bank, load_decider
-from djepa.interop.record import record, write_decisions
+from djepa.interop.decide import decide_bank, load_decider, record
+from djepa.interop.record import write_decisions
 from djepa.models.lewm import LeWM, LeWMConfig
 from djepa.models.nets import initialise
 from djepa.models.predictions import predict_bank
