@@ -5,8 +5,6 @@
 If fitting the motion of executed candidates improves decisions as much as fitting their outcomes,
 alignment has shown no benefit. Calibration starts choose the checkpoint by the same error; success
 labels are never read.
-
-Legend: N starts, K candidates, B blocks of five controls, D latent.
 """
 
 import copy

@@ -2,8 +2,6 @@
 
 Controls are among them: the density of a pool made around a hidden solution reveals that solution
 (docs/pools.md), so a gain counts only if it exceeds what density alone achieves.
-
-Legend: N starts, K candidates.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

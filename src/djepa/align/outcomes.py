@@ -1,7 +1,4 @@
-"""Outcomes, for fitting, calibration and evaluation alone. No deciding function takes them.
-
-Legend: N starts, K candidates.
-"""
+"""Outcomes, for fitting, calibration and evaluation alone. No deciding function takes them."""
 
 from dataclasses import dataclass, replace
 from typing import Any

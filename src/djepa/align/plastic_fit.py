@@ -7,8 +7,6 @@ latents of contexts and goals, the frozen model's futures, and the tails.
 Fitting starts give the gradients. Calibration starts choose the checkpoint, the unchanged model
 among them: the most successes of the native choice, then the smaller change of latents, then the
 earlier update. Among learning rates, the most successes win, then the smaller rate.
-
-Legend: N starts, K candidates, B blocks of five controls, A action width, D latent.
 """
 
 import copy

@@ -2,8 +2,6 @@
 
 A quasimetric head d(z -> g) is fitted to the number of blocks between two frames of an episode;
 planning may use the latent distance, the learned one, or a blend.
-
-Legend: N starts, K candidates, B blocks of five controls, D latent.
 """
 
 from dataclasses import dataclass, replace

@@ -1,7 +1,6 @@
 """Statistics of a bank's pools: their difficulty, and how much their construction reveals.
 
 Everything is counted over executed candidates: one that was not executed is not a failure.
-Legend: N starts, K candidates, H horizon, A action width, C centres.
 """
 
 import dataclasses

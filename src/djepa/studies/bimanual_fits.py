@@ -2,8 +2,6 @@
 
 These are fitted for each task separately, on fitting starts (the variant) and calibration starts
 (thresholds). The limit on harm is certified for all tasks together, on separate starts.
-
-Legend: N starts, K candidates.
 """
 
 from pathlib import Path

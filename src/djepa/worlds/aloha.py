@@ -6,8 +6,6 @@ go linearly from the last control to this one. A state is what MuJoCo needs to c
 same bits (time, positions, velocities, the solver's warm start, the drives' inputs), the
 poses of two cameras (varied a little between starts, visible only in images), the last control and
 the largest reward so far. Success is the environment's own: its largest reward, 4, at any step.
-
-Legend: K candidates, H controls, S numbers in a state.
 """
 
 import os

@@ -7,8 +7,6 @@ candidates and blocks; the decision loss is the part of Eq. 8 that reads outcome
 
 Calibration starts choose among checkpoints, the unchanged model included: the most successes of the
 chosen candidates, then the smaller prediction error, then the earlier one.
-
-Legend: N starts, K candidates, B blocks of five controls, D latent.
 """
 
 from dataclasses import replace

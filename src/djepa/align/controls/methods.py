@@ -1,7 +1,4 @@
-"""Decisions of a fitted control: a cost per candidate, and the futures it is computed from.
-
-Legend: N starts, K candidates, B blocks of five controls, D latent.
-"""
+"""Decisions of a fitted control: a cost per candidate, and the futures it is computed from."""
 
 from torch import Tensor
 

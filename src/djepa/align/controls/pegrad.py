@@ -7,8 +7,6 @@
 The parameters are those of plasticity: the last predictor block and the prediction projection. The
 paper does not give κ: calibration starts choose it. Its Table 1: 82.03 % on PushT, 78.13 % on
 Reacher, 65.63 % on the earlier 32 starts.
-
-Legend: N starts, K candidates, B blocks of five controls, D latent.
 """
 
 import copy

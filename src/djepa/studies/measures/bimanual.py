@@ -1,7 +1,4 @@
-"""Time of success of choices, and pictures of them. Pictures illustrate and are not counted.
-
-Legend: N starts, K candidates.
-"""
+"""Time of success of choices, and pictures of them. Pictures illustrate and are not counted."""
 
 import base64
 import io

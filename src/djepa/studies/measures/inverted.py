@@ -1,7 +1,5 @@
 """One inverted pair from a bank: two candidates of one start, of which the worse is predicted
 nearer the goal. It is an illustration and not counted.
-
-Legend: N starts, K candidates.
 """
 
 from collections.abc import Iterator

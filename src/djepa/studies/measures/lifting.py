@@ -1,7 +1,4 @@
-"""Decisions written into predicted futures and read back by distance to the goal alone.
-
-Legend: N starts, K candidates, D latent.
-"""
+"""Decisions written into predicted futures and read back by distance to the goal alone."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

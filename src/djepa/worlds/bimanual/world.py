@@ -6,8 +6,6 @@ inverse kinematics first. It holds for 0.2 s, in which the targets of the drives
 the last command to this one. A state is joint positions, velocities, the pose of the head camera
 (varied a little between starts, visible only in images) and the last command: with the solver's
 warm start off, nothing else affects the future.
-
-Legend: K candidates, H controls, S numbers in a state.
 """
 
 from functools import lru_cache
