@@ -5,8 +5,7 @@
     step along g_p + g_a                                  (App. A; after Peri et al., CoRL 2025)
 
 The parameters are those of plasticity: the last predictor block and the prediction projection. The
-paper does not give κ: calibration starts choose it. Its Table 1: 82.03 % on PushT, 78.13 % on
-Reacher, 65.63 % on the earlier 32 starts.
+paper does not give κ: calibration starts choose it.
 """
 
 import copy

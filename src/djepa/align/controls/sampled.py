@@ -5,9 +5,7 @@
     CVaR            c_i = mean of the ⌈(1 - 0.9) 16⌉ = 2 largest c_{i,s}
 
 (App. A; after Enwerem et al., IROS 2026, and Ni et al., ICML 2024.) The prior is that of a fitted
-Var-JEPA. Draws are seeded by start and candidate, so that no order changes them. The
-paper's Table 1: expected value 78.91 % on PushT, 74.22 % on Reacher, 62.50 % on the earlier 32
-starts; CVaR 79.69, 75.78, 62.50 %.
+Var-JEPA. Draws are seeded by start and candidate, so that no order changes them.
 
 Legend: N starts, K candidates, S futures of a candidate, B blocks, D latent, U code.
 """

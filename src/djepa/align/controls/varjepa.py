@@ -3,8 +3,7 @@
     L = mean |z̃(u_q) - z|² + β KL(q ‖ p) + λ_D L_decision(z̃(μ_p))      u_q ~ q(u | h, z)
 
 (App. A; after Gögl and Yau, ICML 2026.) Inference uses u = μ_p, so the decision loss is taken there
-too. The paper gives neither widths nor β nor λ_D: see docs/controls.md. Its
-Table 1: 80.08 % on PushT, 75.00 % on Reacher, 62.50 % on the earlier 32 starts.
+too. The paper gives neither widths nor β nor λ_D: see docs/controls.md.
 
 Legend: N starts, K candidates, B blocks of five controls, D latent, U width of the code.
 """
