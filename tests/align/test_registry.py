@@ -19,6 +19,7 @@ def test_every_method_of_stored_rows_is_here() -> None:
 def test_entries_are_whole() -> None:
     for name, method in METHODS.items():
         assert method.name == name
+        assert method.label
         assert method.sentence.endswith(".")
         assert method.preset in {"", *PRESETS}
         if name in SUITE:
