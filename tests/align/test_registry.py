@@ -24,6 +24,7 @@ def test_entries_are_whole() -> None:
         assert method.preset in {"", *PRESETS}
         if name in SUITE:
             assert SUITE[name] == PRESETS[method.preset], name
+    assert {method.preset for method in METHODS.values()} == {"", *PRESETS}
     shown = [method.label for method in METHODS.values()]
     assert len(set(shown)) == len(shown)
 

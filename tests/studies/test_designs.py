@@ -17,8 +17,8 @@ from djepa.errors import DjepaError
 from djepa.evaluate.rows import successes
 from djepa.report.page import inline
 from djepa.studies.design import ROLES, share_out
-from djepa.studies.index import STUDIES, get_design
 from djepa.studies.measures.budget import SEEDS
+from djepa.studies.names import STUDIES, get_design
 from djepa.studies.results import verdict
 
 pytest.importorskip("matplotlib")

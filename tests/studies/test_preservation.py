@@ -21,7 +21,7 @@ from djepa.studies import adapting
 from djepa.studies.adapting import ADAPTED, Budget
 from djepa.studies.controls import CONTROLS as STUDY
 from djepa.studies.controls import NATIVE
-from djepa.studies.index import MAIN, get_design
+from djepa.studies.names import MAIN, get_design
 from djepa.studies.results import make_tables
 
 pytest.importorskip("matplotlib")

@@ -8,7 +8,7 @@ import pytest
 from djepa.errors import DjepaError
 from djepa.evaluate.rows import Row, write_rows
 from djepa.files import to_json
-from djepa.studies.index import get_design
+from djepa.studies.names import get_design
 from djepa.studies.pages import draw_figures, write_report
 from djepa.studies.results import Results, load_results, make_tables, verdict, write_tables
 

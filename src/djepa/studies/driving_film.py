@@ -26,9 +26,9 @@ from djepa.report.sheet import save_animation
 from djepa.rollout.driving import PARTS, TrafficConfig, scenes_in
 from djepa.rollout.engine import LocalEngine
 from djepa.studies.design import Place
-from djepa.studies.index import get_design
 from djepa.studies.measures.driving import NATIVE
 from djepa.studies.measures.driving_views import FILMED, RULES, from_above
+from djepa.studies.names import get_design
 from djepa.worlds.traffic.judge import Judge
 from djepa.worlds.traffic.scene import Scene
 
