@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from study_kit import Finished, Tiny
 
-from djepa.align.controls.lessons import futures
 from djepa.align.controls.methods import SAMPLED, control_cost
 from djepa.align.dynamics import realised
 from djepa.align.plastic import load_patch
-from djepa.align.plastic_fit import Encoded
+from djepa.align.plastic_fit import Encoded, futures
 from djepa.bank.read import Bank
 from djepa.evaluate.rows import successes
 from djepa.models.lewm import LeWM

@@ -10,7 +10,7 @@ from torch import nn
 
 from djepa.align.controls import conflict_safe, pegrad
 from djepa.align.controls.conflict_safe import fit_conflict_safe
-from djepa.align.controls.lessons import Supervised, futures, lesson
+from djepa.align.controls.lessons import Supervised, lesson
 from djepa.align.controls.methods import SAMPLED, control_cost, control_futures
 from djepa.align.controls.pegrad import PEGradConfig, fit_pegrad
 from djepa.align.controls.projection import gradient
@@ -26,7 +26,7 @@ from djepa.align.controls.trajectory import (
 from djepa.align.controls.varjepa import Losses, VarConfig, fit_varjepa, losses_of
 from djepa.align.methods import lowest
 from djepa.align.plastic import Patch, load_patch, plastic_names, save_patch
-from djepa.align.plastic_fit import Checkpoint, Encoded, PlasticConfig
+from djepa.align.plastic_fit import Checkpoint, Encoded, PlasticConfig, futures
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.evidence.ranks import best

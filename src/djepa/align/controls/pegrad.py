@@ -17,19 +17,20 @@ from djepa.align.controls.lessons import (
     Lesson,
     Supervised,
     decision_loss,
-    futures,
     judged,
     lessons,
     merit,
 )
 from djepa.align.controls.projection import capped, gradient, with_gradient, without_conflict
-from djepa.align.plastic import Patch, base_hash, plastic_names
+from djepa.align.plastic import Patch, base_hash, open_end
 from djepa.align.plastic_fit import (
     Checkpoint,
     PlasticConfig,
     Report,
     Trial,
+    batch,
     descend,
+    futures,
     futures_of,
 )
 from djepa.errors import DjepaError
@@ -80,20 +81,20 @@ def fit_pegrad(
 def _descent(
     student: LeWM, taught: Lesson, exam: Lesson, cap: float, rate: float, c: PlasticConfig
 ) -> list[Trial]:
-    end = [student.get_parameter(name) for name in plastic_names(student)]
+    end = open_end(student)
 
-    def loss_of(rows: Tensor) -> Tensor:
-        batch = taught.rows(rows)
-        predicted = futures_of(student, batch.starts)
-        primary = (predicted - batch.realised).square().mean()
-        auxiliary = decision_loss(c.loss, student, predicted, batch)
-        return combined(primary, auxiliary, end, cap)
+    def loss_of(update: int) -> Tensor:
+        given = taught.rows(batch(len(taught.starts), update, c))
+        predicted = futures_of(student, given.starts)
+        primary = (predicted - given.realised).square().mean()
+        auxiliary = decision_loss(c.loss, student, predicted, given)
+        return combined(primary, auxiliary, list(end.values()), cap)
 
     def judge(update: int, loss: float | None) -> Checkpoint:
         after = futures(student, exam.starts, c.batch) if update else exam.frozen
         return judged(student, exam, after, rate, update, loss)
 
-    return list(descend(student, len(taught.starts), rate, c, loss_of, judge))
+    return list(descend(end, rate, c, loss_of, judge))
 
 
 def combined(

@@ -20,8 +20,7 @@ from torch import Tensor, nn
 from djepa.align.controls.lessons import Lesson, Supervised, decision_loss, judged, lessons, merit
 from djepa.align.controls.trajectory import TrajectoryCode, divergence, known_of, prior_futures
 from djepa.align.plastic import Patch, base_hash
-from djepa.align.plastic_fit import PlasticConfig, Report, Trial
-from djepa.errors import DjepaError
+from djepa.align.plastic_fit import Checkpoint, PlasticConfig, Report, Trial, descend
 from djepa.models.lewm import LeWM
 from djepa.seeds import generator, seed_for
 
@@ -117,26 +116,17 @@ def _descend(
     c: VarConfig,
 ) -> Iterator[Trial]:
     """Train at one rate; yield checkpoints, the unchanged model first."""
-    f, parameters = c.fit, list(code.parameters())
+    parameters = dict(code.named_parameters())
 
-    def trial(update: int, loss: float | None) -> Trial:
-        after = prior_futures(model, code, exam.starts, exam.frozen)
-        kept = {name: t.detach().clone() for name, t in code.state_dict().items()}
-        return judged(model, exam, after, rate, update, loss), kept
-
-    yield trial(0, None)
-    step = torch.optim.AdamW(parameters, rate, weight_decay=f.decay)
-    for update in range(1, f.updates + 1):
+    def loss_of(update: int) -> Tensor:
         batch, noise = _batch(taught, update, c)
-        loss = combine(losses_of(code, model, batch, noise, c), parameters)
-        step.zero_grad()
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(parameters, f.clip)
-        if not norm.isfinite():
-            raise DjepaError(f"The gradient of update {update} is not finite.")
-        step.step()
-        if update % f.every == 0 or update == f.updates:
-            yield trial(update, loss.item())
+        return combine(losses_of(code, model, batch, noise, c), list(parameters.values()))
+
+    def judge(update: int, loss: float | None) -> Checkpoint:
+        after = prior_futures(model, code, exam.starts, exam.frozen)
+        return judged(model, exam, after, rate, update, loss)
+
+    return descend(parameters, rate, c.fit, loss_of, judge)
 
 
 def _batch(taught: Lesson, update: int, c: VarConfig) -> tuple[Lesson, Tensor]:
