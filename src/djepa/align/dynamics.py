@@ -19,7 +19,6 @@ from djepa.align.plastic_fit import (
     Checkpoint,
     Encoded,
     PlasticConfig,
-    Report,
     Trial,
     batch,
     descend,
@@ -48,7 +47,6 @@ def fine_tune(
     fitting: tuple[Encoded, Tensor],
     calibration: tuple[Encoded, Tensor],
     config: PlasticConfig | None = None,
-    report: Report = lambda checkpoint: None,
 ) -> Patch:
     """The patch with the smallest error on calibration starts, over rates and checkpoints."""
     c, (starts, targets) = config or PlasticConfig(), fitting
@@ -71,9 +69,7 @@ def fine_tune(
             change = latent_change(after[:, :, -1], before[:, :, -1]).mean()
             return Checkpoint(rate, update, loss, 0, float(change), float(error))
 
-        for trial in descend(open_end(student), rate, c, loss_of, judge):
-            trials.append(trial)
-            report(trial[0])
+        trials += descend(open_end(student), rate, c, loss_of, judge)
     chosen, tensors = min(trials, key=lambda trial: trial[0].error or 0.0)
     card = {
         "config": asdict(c),

@@ -137,7 +137,6 @@ class Checkpoint(NamedTuple):
 
 
 Trial = tuple[Checkpoint, dict[str, Tensor]]
-Report = Callable[[Checkpoint], None]
 LossOf = Callable[[int], Tensor]
 Judge = Callable[[int, float | None], Checkpoint]
 
@@ -183,29 +182,18 @@ def fit_patch(
     fitting: tuple[Encoded, Outcomes],
     calibration: tuple[Encoded, Outcomes],
     config: PlasticConfig | None = None,
-    reference: Tensor | None = None,
-    report: Report = lambda checkpoint: None,
 ) -> Patch:
-    """Adapt one copy of the model per learning rate; return the patch of the best checkpoint.
-
-    `reference` (N, K) scores of the fitting pools define the tails; by default the frozen costs.
-    """
+    """Adapt one copy of the model per learning rate; return the patch of the best checkpoint."""
     c, (starts, outcomes) = config or PlasticConfig(), fitting
     rows = teaching(fitting, calibration)
-    if reference is not None:
-        check_pools(starts.ids, reference=reference)
     frozen = copy.deepcopy(model).eval()
-    scores = None if reference is None else reference[rows]
-    lesson = _lesson(frozen, starts.rows(rows), outcomes.rows(rows), c, scores)
+    lesson = _lesson(frozen, starts.rows(rows), outcomes.rows(rows), c)
     exam = _lesson(frozen, *calibration, c)
     trials, history = [], []
     for rate in sorted(c.rates):
-        tries = []
         student = copy.deepcopy(frozen)
         loss_of, judge = _lessons(student, lesson, exam, rate, c)
-        for checkpoint, tensors in descend(open_end(student), rate, c, loss_of, judge):
-            tries.append((checkpoint, tensors))
-            report(checkpoint)
+        tries = list(descend(open_end(student), rate, c, loss_of, judge))
         trials.append(max(tries, key=_merit))
         history += [checkpoint._asdict() for checkpoint, _ in tries]
     chosen, tensors = max(trials, key=lambda trial: trial[0].successes)  # the first: smaller rate
@@ -282,13 +270,11 @@ def _lesson(
     starts: Encoded,
     outcomes: Outcomes,
     c: PlasticConfig,
-    reference: Tensor | None = None,
 ) -> Lesson:
     ids, frozen = starts.ids, survey(model, starts, c.batch)
     check_pools(ids, **{"native cost": frozen.cost})
     success, observed = outcomes.success.to(ids.device), outcomes.observed.to(ids.device)
-    scores = frozen.cost if reference is None else reference.to(ids.device)
-    tail = grown_tail(scores, ids, success, observed, c.tail)
+    tail = grown_tail(frozen.cost, ids, success, observed, c.tail)
     return Lesson(starts, success, observed, frozen, tail)
 
 

@@ -9,6 +9,7 @@ paper does not give κ: calibration starts choose it.
 """
 
 import copy
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
 from torch import Tensor, nn
@@ -26,7 +27,6 @@ from djepa.align.plastic import Patch, base_hash, open_end
 from djepa.align.plastic_fit import (
     Checkpoint,
     PlasticConfig,
-    Report,
     Trial,
     batch,
     descend,
@@ -54,17 +54,16 @@ def fit_pegrad(
     fitting: Supervised,
     calibration: Supervised,
     config: PEGradConfig | None = None,
-    report: Report = lambda checkpoint: None,
 ) -> Patch:
     """The patch of the best checkpoint over caps and rates; ties go to smaller cap, then rate."""
     c, frozen = config or PEGradConfig(), copy.deepcopy(model).eval()
     taught, exam = lessons(frozen, fitting, calibration, c.fit)
-    trials: list[tuple[float, Trial]] = []
-    for cap in sorted(c.caps):
-        for rate in sorted(c.fit.rates):
-            for trial in _descent(copy.deepcopy(frozen), taught, exam, cap, rate, c.fit):
-                trials.append((cap, trial))
-                report(trial[0])
+    trials = [
+        (cap, trial)
+        for cap in sorted(c.caps)
+        for rate in sorted(c.fit.rates)
+        for trial in _descent(copy.deepcopy(frozen), taught, exam, cap, rate, c.fit)
+    ]
     cap, (chosen, tensors) = max(trials, key=lambda trial: merit(trial[1][0]))
     card = {
         "control": "PEGrad",
@@ -80,7 +79,7 @@ def fit_pegrad(
 
 def _descent(
     student: LeWM, taught: Lesson, exam: Lesson, cap: float, rate: float, c: PlasticConfig
-) -> list[Trial]:
+) -> Iterator[Trial]:
     end = open_end(student)
 
     def loss_of(update: int) -> Tensor:
@@ -94,7 +93,7 @@ def _descent(
         after = futures(student, exam.starts, c.batch) if update else exam.frozen
         return judged(student, exam, after, rate, update, loss)
 
-    return list(descend(end, rate, c, loss_of, judge))
+    return descend(end, rate, c, loss_of, judge)
 
 
 def combined(

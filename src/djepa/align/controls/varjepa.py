@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from djepa.align.controls.lessons import Lesson, Supervised, decision_loss, judged, lessons, merit
 from djepa.align.controls.trajectory import TrajectoryCode, divergence, known_of, prior_futures
 from djepa.align.plastic import Patch, base_hash
-from djepa.align.plastic_fit import Checkpoint, PlasticConfig, Report, Trial, descend
+from djepa.align.plastic_fit import Checkpoint, PlasticConfig, Trial, descend
 from djepa.models.lewm import LeWM
 from djepa.seeds import generator, seed_for
 
@@ -53,7 +53,6 @@ def fit_residual(
     fitting: Supervised,
     calibration: Supervised,
     config: VarConfig | None = None,
-    report: Report = lambda checkpoint: None,
 ) -> Patch:
     """The code of the best checkpoint over the rates; `combine` joins both parts of the loss."""
     c = config or VarConfig()
@@ -67,9 +66,7 @@ def fit_residual(
         seed = seed_for("trajectory code", c.fit.seed) % 2**31
         code.initialise(torch.Generator().manual_seed(seed))
         code.to(exam.frozen.device)
-        for trial in _descend(code, model, taught, exam, combine, rate, c):
-            trials.append(trial)
-            report(trial[0])
+        trials += _descend(code, model, taught, exam, combine, rate, c)
     chosen, tensors = max(trials, key=lambda trial: merit(trial[0]))
     card = {
         "control": control,
