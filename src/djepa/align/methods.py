@@ -142,6 +142,13 @@ def aligned(alignment: Alignment) -> Chooser:
     return choose
 
 
+def gated(gate: Gate, base: Tensor, refined: Tensor, ids: Tensor) -> Choice:
+    """The choice of a gate between two (N, K) scores."""
+    known = (base, refined, ids)
+    gain, opened = gate.advantage(*known), gate.opens(*known)
+    return Choice(gate.choose(*known), gate.final(*known), base, opened, gain, gate.threshold)
+
+
 def fit_aligned(config: AlignConfig, fit: Population, calibration: Population) -> Alignment:
     """A fitted and calibrated alignment; on a CPU one thread computes it, for equal rounding."""
     with threads_for(fit.evidence.ids.device.type):
