@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 from interop_kit import Kit
+from tools.trials import Trial
 
 from djepa.errors import DjepaError
 from djepa.interop.chunks import Chooser, choosing
 from djepa.interop.planner_score import FELT, GOAL, NOW, PlannerScore
-from djepa.studies.trials import Trial
 
 METHODS = ("theirs", "ours")
 N, K, T = 2, 6, 10

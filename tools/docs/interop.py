@@ -4,8 +4,7 @@ from functools import cache
 from pathlib import Path
 
 from tools.docs.values import RESULTS, bench
-
-from djepa.studies.trials import Trial
+from tools.trials import Trial
 
 
 @cache

@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from tools import grains as unit
 
 from djepa.align.presets import FOUR
 from djepa.align.registry import GEOMETRIES, METHODS, label
@@ -25,7 +26,6 @@ from djepa.evaluate.rows import successes
 from djepa.models.weights import read_card
 from djepa.report.results import pair_of
 from djepa.report.tables import Table, to_markdown
-from djepa.studies import grains as unit
 from djepa.studies import results as study
 from djepa.studies.index import across_studies
 from djepa.studies.table import MainTable, find_results

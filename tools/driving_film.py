@@ -1,6 +1,6 @@
 """Films of single driving scenes, from the stored rows of a study: the native choice beside ours.
 
-    python -m djepa.studies.driving_film docs/results/driving-large 25 528 --out docs/pictures
+    python -m tools.driving_film docs/results/driving-large 25 528 --out docs/pictures
 
 Scenes and candidates are made again from the seed. A scene is refused if its log, or the PDMS of a
 choice, is not what the rows hold.
