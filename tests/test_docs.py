@@ -11,7 +11,7 @@ from tools.docs.__main__ import PICTURES, draw
 from tools.docs.fill import MARK, ROOT, changed, filled, pages
 
 from djepa.models.weights import SHIPPED, load_geometry, read_card, shipped, weights_hash
-from djepa.studies.index import STUDIES, get_design
+from djepa.studies.names import STUDIES, get_design
 
 PRESETS: dict[str, tuple[str, ...]] = {  # which were run, where not paper and large
     "pusht": ("large",),

@@ -18,8 +18,8 @@ from djepa.evaluate.rows import successes
 from djepa.report.page import inline
 from djepa.studies.design import ROLES, share_out
 from djepa.studies.findings import findings
-from djepa.studies.index import STUDIES, get_design
 from djepa.studies.measures.budget import SEEDS
+from djepa.studies.names import STUDIES, get_design
 
 pytest.importorskip("matplotlib")
 

@@ -17,7 +17,8 @@ from djepa.report.page import inline
 from djepa.rollout.engine import LocalEngine
 from djepa.studies.design import ROLES, Case, Place, Sizes
 from djepa.studies.findings import findings, make_tables
-from djepa.studies.index import STUDIES, across_studies, get_design, write_index
+from djepa.studies.index import across_studies, write_index
+from djepa.studies.names import STUDIES, get_design
 from djepa.studies.results import load_results
 from djepa.studies.study import Study, new_study
 

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from study_kit import Finished, Tiny
 
-from djepa.align.controls.lessons import futures
 from djepa.align.controls.methods import SAMPLED, control_cost
 from djepa.align.dynamics import realised
 from djepa.align.plastic import load_patch
-from djepa.align.plastic_fit import Encoded
+from djepa.align.plastic_fit import Encoded, futures
 from djepa.bank.read import Bank
 from djepa.evaluate.rows import successes
 from djepa.models.lewm import LeWM
@@ -22,8 +21,8 @@ from djepa.studies.adapting import ADAPTED, Budget
 from djepa.studies.controls import CONTROLS as STUDY
 from djepa.studies.controls import NATIVE
 from djepa.studies.findings import make_tables
-from djepa.studies.index import MAIN, get_design
 from djepa.studies.measures.preservation import preservation
+from djepa.studies.names import MAIN, get_design
 
 pytest.importorskip("matplotlib")
 

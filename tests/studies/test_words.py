@@ -13,7 +13,7 @@ from djepa.evaluate.rows import Row, write_rows
 from djepa.evaluate.verdict import Verdict
 from djepa.files import to_json
 from djepa.studies.findings import _adapted, findings, make_tables, verdict_table, write_tables
-from djepa.studies.index import get_design
+from djepa.studies.names import get_design
 from djepa.studies.pages import draw_figures, write_report
 from djepa.studies.results import Results, load_results
 

@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from tools import grains as unit
 
 from djepa.align.presets import FOUR
 from djepa.align.registry import GEOMETRIES, METHODS, label
@@ -25,7 +26,6 @@ from djepa.evaluate.rows import successes
 from djepa.models.weights import read_card
 from djepa.report.results import pair_of
 from djepa.report.tables import Table, to_markdown
-from djepa.studies import grains as unit
 from djepa.studies import results as study
 from djepa.studies.findings import make_tables, verdict_table
 from djepa.studies.index import across_studies
@@ -239,8 +239,8 @@ def _quality(row: dict[str, Any]) -> dict[str, str]:
         "starts × candidates": f"{row['starts']} × {row['candidates']}",
         "native cost": f"{_percent(row['native'])} ({low:.1f}-{high:.1f})",
         "realised latent cost": _percent(row["realised"]),
-        "random choice": _percent(row["random"]),
-        "oracle": _percent(row["oracle"]),
+        label("random"): _percent(row["random"]),
+        label("oracle"): _percent(row["oracle"]),
         **{f"Spearman, best {k}": f"{row['spearman'][str(k)]:.2f}" for k in SHORTLISTS},
         "latent error, block 1": f"{row['error_first']:.3f}",
         "latent error, last block": f"{row['error_last']:.3f}",

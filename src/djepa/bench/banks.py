@@ -4,8 +4,6 @@ The world is Reacher, because it executes quickly. The geometry is a LeWM of one
 weights: sizes of files and memory are those of any geometry with 64 latent numbers. Time is CPU
 time, each process on one thread, so that other work on the machine does not matter; wall time is
 also given.
-
-Legend: N starts, K candidates.
 """
 
 import json

@@ -15,10 +15,8 @@ class RunStudy:
     """Collect, predict, fit, decide, measure and report. Run again to resume."""
 
     study: Annotated[str, Positional, arg(metavar="STUDY")] = "pusht"
-    """Which: pusht, reacher, granular, shapes, appearance, controls, control, driving, arm,
-    bimanual, or all of these; cube; aloha; appearance-v2 (milder looks); main-pusht, main-reacher,
-    main-granular and main-fine have every method of the paper's main table, and table makes it of
-    stored rows."""
+    """One of {studies}, or all of these. Apart from them: {apart}; {main} have every method of the
+    paper's main table on one task, and table makes it of stored rows."""
     preset: str = "quick"
     """quick (minutes), paper (the published population sizes) or large (narrow intervals); of
     pusht also frozen (paper without plasticity and fine-tuning, which need a GPU), of control also
@@ -48,7 +46,8 @@ class RunStudy:
         from importlib.util import find_spec
 
         from djepa.errors import MissingExtraError, check_name
-        from djepa.studies.index import APART, MAIN, STUDIES, write_index
+        from djepa.studies.index import write_index
+        from djepa.studies.names import APART, MAIN, STUDIES
 
         check_name("study", self.study, (*STUDIES, *APART, *MAIN, "all", "table"))
         if self.study == "table":
@@ -91,7 +90,7 @@ class RunStudy:
     def _one(self, name: str, out: Path) -> None:
         from djepa.studies.design import Place
         from djepa.studies.findings import findings
-        from djepa.studies.index import get_design
+        from djepa.studies.names import get_design
         from djepa.studies.results import Results
         from djepa.studies.stages import run_stages
         from djepa.studies.study import new_study

@@ -118,7 +118,7 @@ class Results:
 
 def load_results(folder: Path | str) -> Results:
     """The verified results in a folder, with the design that its study.json names."""
-    from djepa.studies.index import get_design
+    from djepa.studies.names import get_design
 
     place = locate(folder)
     check_sealed(place)

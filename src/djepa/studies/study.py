@@ -35,6 +35,7 @@ from djepa.align.methods import (
 from djepa.align.outcomes import Outcomes
 from djepa.align.store import load_alignment, save_alignment
 from djepa.align.suite import Recipe, Suite, fit_suite, load_suite, unseen
+from djepa.artefacts.folder import Arrays, encode
 from djepa.artefacts.records import folder_hash, sha256
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
@@ -141,6 +142,12 @@ class Study:
     def measured(self, name: str, case: str) -> Path:
         """File of a measure."""
         return self.out / "measures" / name / f"{case}.json"
+
+    def keep_arrays(self, name: str, case: str, arrays: Arrays) -> None:
+        """Write the arrays of a measure beside its file."""
+        file = self.measured(name, case).with_suffix(".safetensors")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, encode(arrays))
 
     def population(self, role: str, case: Case) -> Population:
         """Evidence and outcomes of a case; if cases share starts, identities include the look."""

@@ -1,7 +1,5 @@
 """One inverted pair from a bank: two candidates of one start, of which the worse is predicted
 nearer the goal. It is an illustration and not counted.
-
-Legend: N starts, K candidates.
 """
 
 from collections.abc import Iterator
@@ -12,9 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from djepa.align.registry import GEOMETRIES
-from djepa.artefacts.folder import encode
 from djepa.audit.gap import distance_gap
-from djepa.files import write_atomically
 from djepa.models.predictions import read_predictions
 from djepa.report.frames import films as draw_films
 from djepa.report.tables import Table
@@ -37,10 +33,8 @@ def inverted(geometry: str, *cases: str) -> Measure:
         found = first_pair(np.sqrt(np.maximum(cost, 0)), ids, bank.outcomes.success)
         if not found:
             return {}
-        file = study.measured("inverted", case.name).with_suffix(".safetensors")
-        file.parent.mkdir(parents=True, exist_ok=True)
         pair = [of["candidate"] for of in found["pair"].values()]
-        write_atomically(file, encode(executed(bank, found["start"], pair, own.look)))
+        study.keep_arrays("inverted", case.name, executed(bank, found["start"], pair, own.look))
         return {"geometry": geometry, "stride": bank.config.task.stride, **found}
 
     return Measure(

@@ -3,8 +3,6 @@
 For every method the mean squared error of predicted against realised latents, over all candidates
 and blocks, beside the success of its choices (App. E): a better predictor need not decide better,
 and a method that decides better may predict worse.
-
-Legend: N starts, K candidates, B blocks of five controls, D latent.
 """
 
 from collections.abc import Iterator, Mapping
