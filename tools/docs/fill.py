@@ -2,15 +2,15 @@
 
     <!--= success("pusht-large", "decoy", "D-JEPA") -->84.8 %<!--/-->
 
-The marker holds a call of a function of values.py, scale.py or interop.py, followed by what it
-returns. A marker that ends its line makes a block of whole lines.
+The marker holds a call of a function of values.py, measured.py, scale.py or interop.py, followed by
+what it returns. A marker that ends its line makes a block of whole lines.
 """
 
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tools.docs import interop, scale, values
+from tools.docs import interop, measured, scale, values
 
 ROOT = Path(__file__).parents[2]
 MARK = re.compile(r"<!--= (.*?) -->(.*?)<!--/-->", re.DOTALL)
@@ -25,7 +25,7 @@ def functions() -> dict[str, Callable[..., str]]:
     """What a marker may call: the public functions of these files."""
     return {
         name: function
-        for module in (values, scale, interop)
+        for module in (values, measured, scale, interop)
         for name, function in vars(module).items()
         if getattr(function, "__module__", "") == module.__name__ and not name.startswith("_")
     }
