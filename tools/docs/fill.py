@@ -3,7 +3,8 @@
     <!--= success("pusht-large", "decoy", "D-JEPA") -->84.8 %<!--/-->
 
 The marker holds a call of a function of values.py, measured.py, scale.py or interop.py, followed by
-what it returns. A marker that ends its line makes a block of whole lines.
+what it returns. A marker that ends its line makes a block of whole lines. No other one begins a
+line: in Markdown such a comment ends the paragraph, and the rest of its line is shown as written.
 """
 
 import re
@@ -14,6 +15,9 @@ from tools.docs import interop, measured, scale, values
 
 ROOT = Path(__file__).parents[2]
 MARK = re.compile(r"<!--= (.*?) -->(.*?)<!--/-->", re.DOTALL)
+AT_START = re.compile(
+    r"(?<=[^\n])(?: ([A-Za-z]+))?\n( *)(?=<!--= (?:(?!-->).)*-->[^\n])", re.DOTALL
+)
 
 
 def pages() -> list[Path]:
@@ -43,7 +47,11 @@ def filled(text: str) -> str:
         new = f"\n{new.strip()}\n" if old.startswith("\n") else new
         return f"<!--= {call} -->{new}<!--/-->"
 
-    return MARK.sub(made, text)
+    def after_a_word(match: re.Match[str]) -> str:
+        word, indent = match.groups()
+        return f"\n{indent}{word} " if word else " "
+
+    return MARK.sub(made, AT_START.sub(after_a_word, text))
 
 
 def changed() -> Iterator[tuple[Path, str]]:
