@@ -1,7 +1,12 @@
 """Weights go by name, wherever they lie."""
 
 import shutil
+import sys
+from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +16,8 @@ from djepa.artefacts.write import save
 from djepa.errors import DjepaError
 from djepa.models import weights
 from djepa.models.bimanual import load_policy
+from djepa.models.bimanual_jepa import load_jepa
+from djepa.models.traffic_predict import load_scorer
 from djepa.models.weights import (
     SHIPPED,
     copy_weights,
@@ -89,3 +96,56 @@ def test_a_damaged_folder_here_is_refused_and_not_passed_over(
     with pytest.raises(DjepaError, match=r"bimanual/manifest\.json is damaged"):
         load_policy()
     assert find_weights("tdjepa") == SHIPPED / "tdjepa"
+
+
+NATIVES = {"traffic": load_scorer, "bimanual": load_policy, "bimanual-jepa": load_jepa}
+
+
+def fake_hub(monkeypatch: pytest.MonkeyPatch, cache: Path, holds: dict[str, Path]) -> None:
+    """A hub whose repositories are folders. As the real one it links what the patterns allow."""
+
+    def snapshot_download(name: str, allow_patterns: list[str]) -> str:
+        if name not in holds:
+            raise OSError(f"404: no {name}")
+        (snapshot := cache / name.replace("/", "--")).mkdir(parents=True, exist_ok=True)
+        for file in holds[name].iterdir():
+            link = snapshot / file.name
+            if any(fnmatch(file.name, of) for of in allow_patterns) and not link.exists():
+                link.symlink_to(file)
+        return str(snapshot)
+
+    hub = SimpleNamespace(snapshot_download=snapshot_download)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+
+
+@pytest.mark.parametrize("name", NATIVES)
+def test_native_models_come_from_the_hub(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load: Callable[..., Any] = NATIVES[name]
+    own = weights.CHECKOUT / "weights" / name
+    shutil.copytree(own, there := tmp_path / "there")
+    (there / "notes.pkl").write_bytes(b"of no use")  # is not fetched
+    fake_hub(monkeypatch, tmp_path / "cache", {"me/native": there, "me/lewm": SHIPPED / "lewm"})
+    assert load("me/native").hash == load(own).hash
+    fetched = {file.name for file in (tmp_path / "cache/me--native").iterdir()}
+    assert fetched == {file.name for file in own.iterdir()}
+    assert "whole" in describe("me/native")
+    with pytest.raises(DjepaError, match=r"Hugging Face gave none: 404.*train"):
+        load("me/nothing")
+    with pytest.raises(DjepaError, match="is djepa-geometry"):
+        load("me/lewm")
+    altered = bytearray((there / weights.TENSORS).read_bytes())
+    altered[-1] ^= 1
+    (there / weights.TENSORS).write_bytes(altered)
+    with pytest.raises(DjepaError, match=r"altered|damaged|SHA"):
+        load("me/native")
+
+
+def test_geometries_come_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_hub(monkeypatch, tmp_path, {"me/lewm": SHIPPED / "lewm"})
+    assert weights_hash("me/lewm") == weights_hash("lewm")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    for load in (load_geometry, load_policy):
+        with pytest.raises(DjepaError, match=r"djepa\[hub\]"):
+            load("me/lewm")

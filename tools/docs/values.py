@@ -264,13 +264,15 @@ def card(weights: str, *shown: str, group: str = "") -> str:
         "first lewm": wide["recipe"]["encoder_card"],  # whose encoder it took over
         "second tdjepa": second,
         "second lewm": second["recipe"]["encoder_card"],
+        "reacher-dinowm": _json("reacher-dinowm.json")["card"],  # which did not ship
     }
     whole = others.get(weights) or read_card(weights)
     of = whole["metrics"][group] if group else whole["metrics"]
     low, high = (100 * end for end in of["native_interval"])
     cells = {part: f"{100 * of[part]:.1f} %" for part in ("native", "realised", "oracle")}
     cells["native"] += f" ({low:.1f}-{high:.1f})"
-    cells["minutes"] = f"{whole['recipe']['minutes']:.1f}"
+    if "minutes" in whole["recipe"]:
+        cells["minutes"] = f"{whole['recipe']['minutes']:.1f}"
     return " | ".join(cells[name] for name in shown)
 
 

@@ -13,7 +13,6 @@ config.json they have plain arrays (.npz) from which their candidates are made.
 import copy
 import io
 import os
-import re
 import struct
 import zlib
 from collections.abc import Mapping
@@ -45,6 +44,7 @@ from djepa.artefacts.write import Writer
 from djepa.artefacts.write import save as save_folder
 from djepa.errors import DjepaError, unknown_name
 from djepa.files import to_json
+from djepa.models.hub import from_hub, is_repository
 from djepa.models.kinds import Model, get_kind
 from djepa.models.tdjepa import TDJEPA, PlanningCost
 
@@ -260,13 +260,18 @@ def describe(where: str | Path) -> str:
 
 
 def open_native(where: str | Path, kind: Kind) -> Folder:
-    """A native model, from a folder or by name. Strict: it lists its own files and no others."""
+    """A native model, from a folder, by name or from a Hugging Face repository.
+
+    Strict: it lists its own files and no others.
+    """
     folder = _by_name(where, kind)
     if folder is None and not locate(where).is_dir():
-        looked = ", ".join(str(place) for place in places())
-        raise DjepaError(
-            f"There is no {kind.name} '{where}', neither here nor in {looked}. {kind.again}"
-        )
+        if not is_repository(where):
+            looked = ", ".join(str(place) for place in places())
+            raise DjepaError(
+                f"There is no {kind.name} '{where}', neither here nor in {looked}. {kind.again}"
+            )
+        folder = from_hub(str(where), places(), kind.again)
     stored = Folder(folder or where, kind)
     _, names = NATIVE[kind.format]
     if {*stored.manifest.files} != {*names}:
@@ -373,8 +378,8 @@ def find_weights(where: str | Path) -> Path:
         return folder
     if locate(where).is_dir():
         raise DjepaError(f"{where} holds no finished weights: it has no {MANIFEST}.")
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", str(where)):
-        return _from_hub(str(where))
+    if is_repository(where):
+        return from_hub(str(where), places())
     looked = ", ".join(str(place) for place in places())
     if not shipped():
         raise DjepaError(
@@ -385,24 +390,6 @@ def find_weights(where: str | Path) -> Path:
         f"{unknown_name('weights', str(where), shipped())} Looked for a folder of that name here "
         f"and in {looked}; set DJEPA_WEIGHTS to look elsewhere too."
     )
-
-
-def _from_hub(name: str) -> Path:
-    looked = ", ".join(str(place) for place in places())
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError:
-        raise DjepaError(
-            f"There is no folder '{name}', neither here nor in {looked}. If it is a repository of "
-            "Hugging Face, install the extra 'hub': pip install 'djepa[hub]'"
-        ) from None
-    try:
-        return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
-    except Exception as error:  # whatever the network and the library raise
-        raise DjepaError(
-            f"There is no folder '{name}', neither here nor in {looked}, and Hugging Face gave "
-            f"none: {error}"
-        ) from None
 
 
 def _narrow(name: str, tensor: Tensor) -> Tensor:
