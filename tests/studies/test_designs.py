@@ -34,7 +34,7 @@ OWN_TABLES = {
     },
     "reacher": {"transport"},
     "granular": {"sparsity"},
-    "controls": {"preservation-reference"},
+    "controls": {"calibrated-reference", "preservation-reference"},
 }
 DRAWN = {
     "pusht": {"success",

@@ -21,6 +21,7 @@ from djepa.studies.adapting import ADAPTED, Budget
 from djepa.studies.controls import CONTROLS as STUDY
 from djepa.studies.controls import NATIVE
 from djepa.studies.findings import make_tables
+from djepa.studies.measures.calibrated import _line
 from djepa.studies.measures.preservation import preservation
 from djepa.studies.names import MAIN, get_design
 
@@ -115,3 +116,27 @@ def test_weights_may_be_named_otherwise_than_their_column(finished: Finished) ->
     after = futures(model, Encoded.from_bank(model, bank, rows), 8)
     off = (after - realised(model, bank, rows, "cpu")).square().mean((1, 2, 3))
     np.testing.assert_allclose(errors, off.numpy(), rtol=1e-2, atol=1e-5)
+
+
+def test_what_calibration_chose_is_what_the_patches_say(finished: Finished) -> None:
+    tiny = finished("controls")
+    found = tiny.results.measured("calibrated")["reference"]
+    assert found["starts"] == tiny.study.sizes.calibration
+    assert set(found["methods"]) == set(ADAPTED) - set(SAMPLED)
+    for name, of in found["methods"].items():
+        patch = load_patch(tiny.study.place.own("all", name))
+        assert of["chosen"] == patch.card["chosen"]
+        assert of["checkpoints"][0]["update"] == 0
+        most = max(point["successes"] for point in of["checkpoints"])
+        assert of["chosen"]["successes"] == most
+
+
+def test_the_best_changed_checkpoint_stands_beside_the_unchanged_model() -> None:
+    def point(update: int, successes: int, error: float) -> dict:
+        return {"update": update, "successes": successes, "error": error, "rate": 1e-4}
+
+    three = [point(0, 9, 0.5), point(50, 7, 0.4), point(100, 8, 0.6), point(150, 8, 0.45)]
+    kept = _line("PEGrad", {"chosen": three[0], "checkpoints": three})
+    assert kept == ("PEGrad", "0, unchanged", "0.0001", "9", "8", "0.5000", "0.4500")
+    tuned = _line("fine-tuned", {"chosen": three[1], "checkpoints": [three[0], three[1]]})
+    assert tuned[1:] == ("50", "0.0001", "", "", "0.5000", "0.4000")
