@@ -61,6 +61,13 @@ def millions(weights: str) -> str:
     return f"{_json(weights)['parameters'] / 1e6:.1f}"
 
 
+def tested(run: str) -> str:
+    """Success of a longer training on starts that nothing was trained or chosen on."""
+    metrics = _json("training-long.json")[run]["card"]["metrics"]
+    low, high = (100 * end for end in metrics["native_interval"])
+    return f"{100 * metrics['native']:.1f} % ({low:.1f}-{high:.1f})"
+
+
 def unmoved(weights: str, steps: int) -> str:
     """Error after some steps as a share of that of a model which expects no change."""
     metrics = _json(weights)["metrics"]
