@@ -373,7 +373,7 @@ def find_weights(where: str | Path) -> Path:
         return folder
     if locate(where).is_dir():
         raise DjepaError(f"{where} holds no finished weights: it has no {MANIFEST}.")
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", str(where)):
+    if re.fullmatch(r"[\w.-]+/[\w.-]+(?<!\.pt)", str(where)):
         return _from_hub(str(where))
     looked = ", ".join(str(place) for place in places())
     if not shipped():
