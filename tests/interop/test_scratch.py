@@ -39,6 +39,7 @@ ENVIRONMENTS = {  # the file that is run -> what is installed, without dependenc
     "test_lerobot_env.py": LEROBOT,
     "test_lerobot_robot.py": LEROBOT,
     "test_mapie.py": ("mapie==1.6.0", "scikit-learn", "joblib", "threadpoolctl", "narwhals"),
+    "test_mink.py": ("mink==1.2.0", "daqp==0.11.0", "qpsolvers==4.13.0"),
     "test_swm.py": (*SWM, *LANCE, "torchvision==0.28.0", "imageio==2.38.1"),
 }
 
