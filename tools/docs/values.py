@@ -21,7 +21,7 @@ from djepa.evaluate.gap import gap_closed
 from djepa.evaluate.graded import qualities
 from djepa.evaluate.intervals import Rate, markdown_table
 from djepa.evaluate.markdown import markdown
-from djepa.evaluate.paper import figure
+from djepa.evaluate.paper import RETAINED, figure
 from djepa.evaluate.rows import successes
 from djepa.models.weights import read_card
 from djepa.report.results import pair_of
@@ -29,6 +29,7 @@ from djepa.report.tables import Table, to_markdown
 from djepa.studies import results as study
 from djepa.studies.findings import make_tables, verdict_table
 from djepa.studies.index import across_studies
+from djepa.studies.measures.inverted import DISTANCE, ENDS, pair_table
 from djepa.studies.table import MainTable, find_results
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -225,6 +226,19 @@ def inverted(run: str, size: int) -> str:
         if one["shortlist"] == size
     ]
     return f"{100 * min(means):.0f} to {100 * max(means):.0f} %"
+
+
+def inverted_pair() -> str:
+    """The pair of audit starts that `tools.inverted_pair` stored, beside the paper's."""
+    of, method = _json("inverted-pair.json"), "native lewm"
+    found = {end: figure("pusht", "audit", RETAINED, method, end, DISTANCE) for end in ENDS}
+    return to_markdown(pair_table(of, of["pools"], {end: x.value for end, x in found.items() if x}))
+
+
+def preferred() -> str:
+    """Audit starts on which a failure was predicted nearest, such as 14 of 96."""
+    of = _json("inverted-pair.json")["prefer_failure"]
+    return f"{of['hits']} of {of['of']}"
 
 
 def quality() -> str:

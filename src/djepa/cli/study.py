@@ -35,6 +35,9 @@ class RunStudy:
     recorded: Path | None = None
     """Of driving: a folder of recorded traffic (npz, CommonRoad xml, ScenarioNet pkl), on which
     methods are compared beside generated traffic; nothing is fitted on it."""
+    geometry: str = ""
+    """Of arm: the model that searches, instead of the shipped one: a folder that
+    `python -m djepa.models.ac_train` wrote, or V-JEPA 2-AC's file in a clone of its repository."""
     until: str = ""
     """Name of the last stage to run; all without it."""
     rows: tuple[Path, ...] = ()
@@ -45,11 +48,13 @@ class RunStudy:
         """Run the stages that are missing."""
         from importlib.util import find_spec
 
-        from djepa.errors import MissingExtraError, check_name
+        from djepa.errors import DjepaError, MissingExtraError, check_name
         from djepa.studies.index import write_index
         from djepa.studies.names import APART, MAIN, STUDIES
 
         check_name("study", self.study, (*STUDIES, *APART, *MAIN, "all", "table"))
+        if self.geometry and self.study != "arm":
+            raise DjepaError("--geometry names the model of the study 'arm', and of no other.")
         if self.study == "table":
             return self._table()
         if not self.until and find_spec("matplotlib") is None:  # before the work, not after
@@ -96,7 +101,12 @@ class RunStudy:
         from djepa.studies.study import new_study
 
         place = Place(out, self.execution.start(), self.device, self.seed, self.recorded)
-        study = new_study(get_design(name), place, self.preset, self.pools)
+        design = get_design(name)
+        if self.geometry:
+            from djepa.studies.arm import arm_with
+
+            design = arm_with(self.geometry)
+        study = new_study(design, place, self.preset, self.pools)
         run_stages(study.stages(), console.print, self.until)
         if not self.until:
             for line in findings(Results(out, study.design)):

@@ -43,7 +43,7 @@ from djepa.errors import DjepaError, unknown_name
 from djepa.evaluate.rows import Row, read_rows, write_rows
 from djepa.files import to_json, write_atomically
 from djepa.models.predictions import predict_bank
-from djepa.models.weights import load_geometry, weights_hash
+from djepa.models.source import open_geometry, source_hash
 from djepa.rollout.execute import CollectConfig
 from djepa.studies.decisions import bounds, endpoint, rows_of
 from djepa.studies.design import ROLES, Case, Design, Measure, Place, Sizes
@@ -120,7 +120,7 @@ class Study:
 
     def weights(self) -> dict[str, str]:
         """Name -> hash of each geometry's weights."""
-        return {name: weights_hash(name)[:12] for name in self.design.weights}
+        return {name: source_hash(name)[:12] for name in self.design.weights}
 
     def card(self, group: str, **more: str) -> dict[str, Any]:
         """Inputs of a fit of a group: hashes of banks and geometries."""
@@ -237,7 +237,7 @@ class Study:
     def _predict(self, group: str, say: Say) -> None:
         device, banks = self.place.device, self._banks(group).values()
         for weights in self.design.weights:
-            model, of = load_geometry(weights, device), weights_hash(weights)
+            model, of = open_geometry(weights, device), source_hash(weights)
             for role, case in banks:
                 if weights in self._needed(role):
                     say(f"  {weights}: {role}, {case.name}")
