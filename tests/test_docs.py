@@ -11,7 +11,7 @@ from tools.docs.__main__ import PICTURES, draw
 from tools.docs.fill import MARK, ROOT, changed, filled, pages
 
 from djepa.models.weights import SHIPPED, load_geometry, read_card, shipped, weights_hash
-from djepa.studies.index import STUDIES, get_design
+from djepa.studies.names import STUDIES, get_design
 
 PRESETS: dict[str, tuple[str, ...]] = {  # which were run, where not paper and large
     "pusht": ("large",),
@@ -115,6 +115,14 @@ def test_files_stay_readable() -> None:
     lengths = [len(f.read_text().splitlines()) for f in (ROOT / "src").rglob("*.py")]
     assert max(lengths) <= 500
     assert np.median(lengths) < 180
+
+
+def test_every_part_of_interop_is_short() -> None:
+    """Under 150 lines each. Measured are lines that are not blank, comments and docstrings too."""
+    found = [*(ROOT / "src/djepa/interop").glob("*.py"), *(ROOT / "plugins").rglob("*.py")]
+    lines = {f.name: sum(map(bool, map(str.strip, f.read_text().splitlines()))) for f in found}
+    assert lines.keys() >= {"serve.py", "record.py", "lerobot_robot_djepa_piper.py"}
+    assert {name: many for name, many in lines.items() if many >= 150} == {}
 
 
 def test_the_list_of_slow_tests_names_real_ones() -> None:

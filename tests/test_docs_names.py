@@ -18,7 +18,7 @@ from djepa.cli import main as cli
 from djepa.errors import MissingExtraError
 from djepa.rollout.engine import LocalEngine
 from djepa.studies.design import ROLES, Place
-from djepa.studies.index import get_design
+from djepa.studies.names import get_design
 
 PAGES = [page for page in pages() if page.parent.name != "tables"]
 COMMANDS = {get_args(of)[1].name: get_args(of)[0] for of in get_args(cli.Command)}

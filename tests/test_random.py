@@ -8,7 +8,7 @@ import pytest
 
 import djepa
 
-SOURCE = Path(djepa.__file__).parent
+SOURCE, ROOT = Path(djepa.__file__).parent, Path(__file__).parents[1]
 NUMPY = {"default_rng", "Generator", "SeedSequence"}
 TORCH = {"rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial"}
 TORCH |= {"rand_like", "randn_like", "randint_like"}
@@ -51,18 +51,19 @@ def _draws(call: ast.Call) -> bool:
 
 
 # A policy of another library draws from PyTorch's stream: it is seeded. `chunks` puts it back
-# afterwards; the two programs of studies run in processes of their own.
+# afterwards; the two programs of tools run in processes of their own.
 FOREIGN = {
-    "interop/chunks.py": 1,
-    "studies/lerobot_train.py": 1,
-    "studies/lerobot_trial.py": 1,
+    "src/djepa/interop/chunks.py": 1,
+    "tools/lerobot_train.py": 1,
+    "tools/lerobot_trial.py": 1,
 }
 
 
 def test_nothing_random_is_global() -> None:
     found = {
-        str(file.relative_to(SOURCE)): draws
-        for file in sorted(SOURCE.rglob("*.py"))
+        str(file.relative_to(ROOT)): draws
+        for folder in (SOURCE, ROOT / "tools")
+        for file in sorted(folder.rglob("*.py"))
         if (draws := list(global_draws(file.read_text())))
     }
     assert {name: len(found.pop(name, ())) for name in FOREIGN} == FOREIGN

@@ -11,7 +11,10 @@ from djepa.align.fit import AlignConfig, Alignment, task_local
 from djepa.align.outcomes import Outcomes
 from djepa.align.presets import PRESETS
 from djepa.evidence.evidence import Evidence
+from djepa.evidence.fusion import Fusion, fuse
+from djepa.evidence.ranks import best
 from djepa.lift.official import FIXED
+from djepa.studies.arm import ARM, SOURCES
 from djepa.worlds.draw import draw_push
 from djepa.worlds.rules import get_rule
 from djepa.worlds.shapes import get_shape
@@ -65,6 +68,36 @@ def test_the_task_local_fit_learns_nothing_from_starts_of_one_class(problem: Mak
     assert whole.report.skipped == 24
     for one, other in zip(weights(whole), weights(part), strict=True):
         assert torch.equal(one, other)
+
+
+def test_the_arms_base_score_has_fitted_weights() -> None:
+    """Where the energy knows nothing, the mean of both ranks is worse than the fitted sum."""
+    rng = np.random.default_rng(5)
+    success = np.zeros((40, 12), bool)
+    success[:, :3] = True
+    costs = {"energy": rng.random((40, 12)), "pose": rng.random((40, 12)) + 0.5 * ~success}
+    ends = {"energy": rng.normal(size=(40, 12, 4)).astype(np.float32)}
+    evidence = Evidence.from_arrays(
+        start_ids=range(40),
+        candidate_ids=np.tile(np.arange(12), (40, 1)),
+        costs=costs,
+        latents=ends,
+        goals={"energy": np.zeros((40, 4), np.float32)},
+    )
+    seen = torch.ones(40, 12, dtype=torch.bool)
+    outcomes = Outcomes(evidence.identities, torch.from_numpy(success), seen, None)
+    config = replace(ARM.recipe.alignments["relational"], updates=2, every=1)
+    fitted = Alignment(config).fit(evidence, outcomes)
+    assert fitted.report is not None
+    fusion = fitted.report.fusion
+    assert isinstance(fusion, Fusion)
+    assert fusion.weights[1] > 0.8
+    ranks = evidence.ranks(SOURCES)
+    solved = [
+        outcomes.success.gather(1, best(score, evidence.ids)[:, None]).sum()
+        for score in (fuse(ranks, fusion.weights), ranks.mean(-1))
+    ]
+    assert solved[0] == fusion.successes > solved[1]
 
 
 def test_an_angle_more_than_a_turn_away_is_not_solved() -> None:

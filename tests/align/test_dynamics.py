@@ -47,6 +47,10 @@ def patch(model: LeWM, halves: tuple[Given, Given]) -> Patch:
     return fine_tune(model, *halves, CONFIG)
 
 
+def checkpoints(patch: Patch) -> list[Checkpoint]:
+    return [Checkpoint(**found) for found in patch.card["checkpoints"]]
+
+
 def error(model: LeWM, given: Given) -> float:
     starts, targets = given
     futures = model.rollout(starts.context, starts.history, starts.actions)
@@ -114,10 +118,8 @@ def test_fitting_starts_teach_and_calibration_starts_only_choose(
 ) -> None:
     """Other calibration targets: the same descent, judged otherwise."""
     config = replace(CONFIG, rates=(1e-2,))
-    seen: list[list[Checkpoint]] = [[], []]
     moved = (halves[1][0], halves[1][1] + 1)
-    for calibration, kept in zip((halves[1], moved), seen, strict=True):
-        fine_tune(model, halves[0], calibration, config, kept.append)
+    seen = [checkpoints(fine_tune(model, halves[0], of, config)) for of in (halves[1], moved)]
     assert [c.loss for c in seen[0]] == [c.loss for c in seen[1]]
     assert [c.change for c in seen[0]] == [c.change for c in seen[1]]
     assert [c.error for c in seen[0]] != [c.error for c in seen[1]]
@@ -127,9 +129,8 @@ def test_fitting_starts_teach_and_calibration_starts_only_choose(
 
 
 def test_the_loss_is_the_mean_squared_error(model: LeWM, halves: tuple[Given, Given]) -> None:
-    seen: list[Checkpoint] = []
     config = PlasticConfig(updates=1, every=1, batch=99, rates=(1e-3,))
-    fine_tune(model, *halves, config, seen.append)
+    seen = checkpoints(fine_tune(model, *halves, config))
     assert seen[1].loss == pytest.approx(error(model, halves[0]), rel=1e-4)
 
 

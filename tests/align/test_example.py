@@ -34,7 +34,7 @@ def test_the_example_runs_from_an_empty_folder(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "success of the random pick" in done.stdout
+    assert "success of the random candidate" in done.stdout
     assert "fails where it abstains" in done.stdout
     alignment = djepa.load(tmp_path / "alignment")
     assert alignment.config.geometries == ("mine",)

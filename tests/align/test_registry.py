@@ -19,10 +19,12 @@ def test_every_method_of_stored_rows_is_here() -> None:
 def test_entries_are_whole() -> None:
     for name, method in METHODS.items():
         assert method.name == name
+        assert method.label
         assert method.sentence.endswith(".")
         assert method.preset in {"", *PRESETS}
         if name in SUITE:
             assert SUITE[name] == PRESETS[method.preset], name
+    assert {method.preset for method in METHODS.values()} == {"", *PRESETS}
     shown = [method.label for method in METHODS.values()]
     assert len(set(shown)) == len(shown)
 

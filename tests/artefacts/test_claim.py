@@ -22,6 +22,7 @@ OPTIONS = [
     ("audit", "nowhere", "--json", "FILE.json"),
     ("audit", "nowhere.npz", "--figure", "FILE.png"),
     ("audit", "nowhere.npz", "--figure", "FILE.svg"),
+    ("audit", "nowhere", "--decisions", "none.json", "--page", "FILE.html"),
     ("bench", "world", "--json", "FILE.json"),
     ("bench", "world", "--out", "FILE.json"),
     ("control", "push", "--json", "FILE.json", "--out", "FOLDER"),

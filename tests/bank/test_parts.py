@@ -1,6 +1,7 @@
 """Large banks are read in parts, and their latents stay on disk: the same bits as all at once."""
 
 import dataclasses
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,8 +29,8 @@ from djepa.evidence.logs import mixture_inputs
 from djepa.evidence.stored import StoredLatents
 from djepa.evidence.tokens import consensus
 from djepa.files import to_json
-from djepa.interop.decide import decide_bank, load_decider
-from djepa.interop.record import Decisions, record, write_decisions
+from djepa.interop.decide import decide_bank, load_decider, record
+from djepa.interop.record import Decisions, write_decisions
 from djepa.models.predictions import predict_bank, read_predictions
 from djepa.rollout.engine import LocalEngine
 from djepa.rollout.execute import CollectConfig
@@ -173,8 +174,10 @@ def test_a_record_is_written_piece_by_piece(
     records = record(evidence, aligned.decide(evidence), aligned.gate)
     for some in ([], records[:1], records):
         write_decisions(tmp_path / "record.json", iter(some), {"bank": "b"})
-        whole = to_json(msgspec.to_builtins(Decisions(tuple(some), {"bank": "b"})))
-        assert (tmp_path / "record.json").read_text() == whole
+        rest = msgspec.to_builtins(Decisions(tuple(some), {"bank": "b"}))
+        del rest["sha256"]
+        of = hashlib.sha256(to_json(rest).encode()).hexdigest()
+        assert (tmp_path / "record.json").read_text() == to_json({**rest, "sha256": of})
 
 
 def test_the_same_audit(banks: Both, aligned: Alignment, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from djepa.cli.fit import FitAlignment
 from djepa.cli.workers import Workers
 from djepa.errors import DjepaError
 from djepa.models.weights import load_geometry
+from environments import environment
 
 PLAN = """
 import json, sys
@@ -142,9 +143,11 @@ def patch(banks: Path) -> Path:
     return banks / "patch"
 
 
-def in_a_fresh_process(planner: Path, bank: Path) -> dict[str, Any]:
+def in_a_fresh_process(
+    planner: Path, bank: Path, python: str | Path = sys.executable, *flags: str
+) -> dict[str, Any]:
     """What a planner chooses from frames, and the packages that it needed."""
-    command = [sys.executable, "-c", PLAN, str(planner), str(bank)]
+    command = [str(python), *flags, "-c", PLAN, str(planner), str(bank)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=planner.parent)
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout))
@@ -178,6 +181,40 @@ def test_one_file_decides_alike_in_a_fresh_process(
     if composed:  # what it would keep is the relational choice
         assert all(g["opened"] and g["threshold"] == -10 for g in gates)
         assert [g["base_choice"] for g in gates] == [row["choice"] for row in alone]
+
+
+INSTALLED = """
+import importlib.metadata, json
+from pathlib import Path
+import djepa
+names = sorted(dist.metadata["Name"].lower() for dist in importlib.metadata.distributions())
+print(json.dumps({"names": names, "djepa": str(Path(djepa.__file__).resolve())}))
+"""
+BASE = (".", "-c", "constraints.txt")  # what docs/own-model.md has the user type
+
+
+def test_a_composition_decides_alike_in_a_new_environment(
+    alignment: Path, patch: Path, tmp_path: Path
+) -> None:
+    """The file goes where nothing but the base installation is, not even this source."""
+    python = environment("base", BASE, alone=True, new=True)
+    said = subprocess.run([python, "-I", "-c", INSTALLED], capture_output=True, check=True)
+    there = json.loads(said.stdout)
+    assert Path(there["djepa"]).is_relative_to(python.parent.parent.resolve())
+    extras = {"matplotlib", "mujoco", "ray", "pyarrow", "gymnasium", "pytest"}
+    assert not extras & set(there["names"])
+    bank, file = tmp_path / "bank", tmp_path / "planner.safetensors"
+    made = djepa("collect", "--out", bank, "--starts", 32, "--split", "elsewhere", "--workers", 1)
+    assert made.returncode == 0, made.stderr
+    composed = ("--patch", patch, "--threshold=0.0065")
+    assert djepa("export", alignment, "--out", file, *composed).returncode == 0
+    assert djepa("predict", bank, "--geometry", file).returncode == 0
+    assert djepa("decide", file, bank, "--out", tmp_path / "d").returncode == 0
+    rows = json.loads((tmp_path / "d").read_text())["decisions"]
+    plan = in_a_fresh_process(file, bank, python, "-I")
+    assert plan["choice"] == [row["choice"] for row in rows]
+    assert plan["order"] == [row["order"] for row in rows]
+    assert 0 < sum(row["gate"]["opened"] for row in rows) < 32  # it does both
 
 
 @pytest.mark.parametrize(

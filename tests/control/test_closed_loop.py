@@ -16,7 +16,8 @@ from djepa.rollout.engine import LocalEngine
 from djepa.studies import closed_loop
 from djepa.studies.closed_loop import CONTROL, FLOOR, OURS, SAME, SECOND
 from djepa.studies.design import Design, Place, Sizes
-from djepa.studies.results import Results, verdict
+from djepa.studies.findings import findings
+from djepa.studies.results import Results
 from djepa.studies.stages import run_stages
 from djepa.studies.study import new_study
 
@@ -65,7 +66,7 @@ def test_the_study_runs_and_resumes(design: Design, tmp_path: Path) -> None:
     page = (out / "report.html").read_text()
     assert "evaluations a success" in page
     assert "Decision inspector" in page  # replays
-    assert all("CEM under" in line for line in verdict(results))
+    assert all("CEM under" in line for line in findings(results))
     (replay,) = [r for r in results.measured("inspector").values() if r["label"] == "goal-25"]
     assert replay["methods"] == ["CEM under TD-JEPA", "D-JEPA, aligned choice"]
     assert all(len(start["states"]) == 2 for start in replay["starts"])

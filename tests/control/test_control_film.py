@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from test_loop import SHORT, planner
+from tools.control_film import ControlFilm
 
 from djepa.control.loop import control
 from djepa.control.planners import Planner, PlannerConfig
@@ -14,7 +15,6 @@ from djepa.errors import DjepaError
 from djepa.report.canvas import FAILURE, SUCCESS
 from djepa.report.episodes import Ran, film
 from djepa.rollout.engine import LocalEngine
-from djepa.studies.control_film import ControlFilm
 
 
 @pytest.fixture

@@ -140,8 +140,8 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
 def test_a_policy_is_trained_and_rolled_out_with_every_way_to_choose(
     kit: Kit, tmp_path: Path
 ) -> None:
-    from djepa.studies import lerobot_trial
-    from djepa.studies.lerobot_train import Training, demonstrations
+    from tools import lerobot_trial
+    from tools.lerobot_train import Training, demonstrations
 
     small = {"episodes": 8, "steps": 3, "batch": 4, "width": 8}
     policy = Training(tmp_path, **small).run()

@@ -36,6 +36,13 @@ HORIZON = 10  # two blocks: less to export
 real = needs("onnx", "onnxruntime", "onnxscript")
 
 
+def test_a_planner_is_read_before_the_export_is_announced(tmp_path: Path) -> None:
+    (tmp_path / "junk").write_text("no planner")
+    done = djepa("export", tmp_path / "junk", "--onnx", tmp_path / "g.onnx")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "junk is not a complete safetensors file" in done.stderr
+
+
 def rich(kit: Kit) -> Planner:
     """With every further input that an alignment may have."""
     config = replace(kit.alignment.config, extras=("log", "agreement"), updates=3)

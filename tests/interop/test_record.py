@@ -1,5 +1,6 @@
 """The decision record: written by decide, read by audit and the inspector, strict in between."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -15,13 +16,13 @@ from djepa.align.outcomes import Outcomes
 from djepa.audit.record import audit_decisions, record_evidence
 from djepa.audit.report import audit
 from djepa.errors import DjepaError
+from djepa.interop.decide import record
 from djepa.interop.record import (
     DecisionRecord,
     Decisions,
     Outcome,
     Scorer,
     read_decisions,
-    record,
     schema,
     write_decisions,
 )
@@ -123,6 +124,67 @@ def test_the_commands(kit: Kit, made: Decisions, tmp_path: Path) -> None:
     ran = [msgspec.structs.replace(one, outcome=Outcome(True, 0.4)) for one in made.decisions[:4]]
     write_decisions(path, [*ran, *made.decisions[4:]])
     assert "of 4" in djepa("audit", path).stdout
+
+
+FLIPPED = {  # what a changed byte or a careless program may do
+    "a score": lambda v: v["decisions"][3]["scorers"][0]["scores"].__setitem__(5, 0.125),
+    "a direction": lambda v: v["decisions"][0]["scorers"][0].update(direction="higher"),
+    "the gate": lambda v: v["decisions"][1]["gate"].update(advantage=0.5),
+    "an outcome": lambda v: v["decisions"][2].update(outcome={"success": True}),
+    "a decision fewer": lambda v: v["decisions"].pop(),
+    "their order": lambda v: v["decisions"].reverse(),
+    "the bank": lambda v: v["made_from"].update(bank="other"),
+    "the hash": lambda v: v.update(sha256="0" * 64),
+}
+
+
+@pytest.mark.parametrize("what", FLIPPED)
+def test_a_record_that_was_changed_is_noticed(what: str, made: Decisions, tmp_path: Path) -> None:
+    """Each of these is a sound record, but not the one that was written."""
+    path = tmp_path / "d.json"
+    write_decisions(path, made.decisions, {"bank": "b"})
+    value = json.loads(path.read_text())
+    FLIPPED[what](value)
+    path.write_text(json.dumps(value))
+    done = djepa("audit", path)
+    assert done.returncode == 1
+    assert "d.json was changed after it was written" in done.stderr.replace("\n", " ")
+    del value["sha256"]  # as another program writes it
+    path.write_text(json.dumps(value))
+    assert djepa("audit", path).returncode == 0
+
+
+def test_the_hash_is_that_of_the_other_lines(made: Decisions, tmp_path: Path) -> None:
+    path = tmp_path / "d.json"
+    write_decisions(path, made.decisions, {"bank": "b"})
+    lines = path.read_text().splitlines(keepends=True)
+    (own,) = [line for line in lines if '"sha256"' in line]
+    rest = "".join(line for line in lines if line != own)
+    of = hashlib.sha256(rest.encode()).hexdigest()
+    assert own == f' "sha256": "{of}",\n'
+    value = json.loads(path.read_text())
+    for text in (json.dumps(value), json.dumps(value, sort_keys=True, indent=4)):
+        path.write_text(text)  # how it is laid out has no effect
+        assert read_decisions(path).sha256 == of
+    for odd in ("", "0", of.upper()):
+        path.write_text(json.dumps({**value, "sha256": odd}))
+        with pytest.raises(DjepaError, match="sha256"):
+            read_decisions(path)
+
+
+def test_whole_numbers_as_scores_are_read_back(tmp_path: Path) -> None:
+    """Of a program that counts; in JSON another program may write 1 for 1.0."""
+    path = tmp_path / "d.json"
+    one = DecisionRecord(
+        "a", (1, 2), 2, (2, 1), (Scorer("mine", (3, 1)),), outcome=Outcome(True, 2)
+    )
+    write_decisions(path, [one])
+    assert read_decisions(path).decisions[0].scorers[0].scores == (3.0, 1.0)
+    path.write_text(path.read_text().replace("3.0", "3"))
+    assert read_decisions(path).decisions[0].scorers[0].scores == (3.0, 1.0)
+    words = msgspec.structs.replace(one, scorers=(Scorer("mine", (1.0, 2.0), "down"),))  # type: ignore[arg-type]
+    with pytest.raises(DjepaError, match=r"decision a: Invalid enum value 'down'"):
+        write_decisions(path, [words])
 
 
 def test_bad_records_are_named(kit: Kit, made: Decisions, tmp_path: Path) -> None:

@@ -4,19 +4,14 @@ They share the packages of this one, so that torch is not installed again.
 """
 
 import json
-import os
-import subprocess
-import sys
-import sysconfig
 from pathlib import Path
 
 import numpy as np
 import pytest
 from interop_kit import Kit
 
-from djepa.interop import __file__ as here
+from environments import environment, run
 
-SOURCE = Path(here).parents[2]
 TESTS = Path(__file__).parent
 ONNX = ("onnx==1.23.2", "onnxruntime==1.31.1", "onnxscript==0.7.2", "onnx_ir==1.1.0")
 SWM = ("stable-worldmodel==0.1.1", "loguru", "tabulate", "einops", "typer", "shellingham", "pygame")
@@ -44,60 +39,12 @@ ENVIRONMENTS = {  # the file that is run -> what is installed, without dependenc
     "test_lerobot_env.py": LEROBOT,
     "test_lerobot_robot.py": LEROBOT,
     "test_mapie.py": ("mapie==1.6.0", "scikit-learn", "joblib", "threadpoolctl", "narwhals"),
+    "test_mink.py": ("mink==1.2.0", "daqp==0.11.0", "qpsolvers==4.13.0"),
     "test_swm.py": (*SWM, *LANCE, "torchvision==0.28.0", "imageio==2.38.1"),
 }
 
 CHECKER = ("commonroad-drivability-checker==2025.4.0",)  # of boxes, for the driving world
 ORACLE = "traffic/test_traffic_clauses.py::test_boxes_meet_as_an_independent_checker_says"
-
-
-# The torchvision of the index is built for CUDA; beside a torch without it, it lacks operators that
-# it registers on import. Nothing here calls them.
-OPERATORS = """
-import sys
-from importlib.abc import MetaPathFinder
-
-class Declare(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name == "torchvision":
-            sys.meta_path.remove(self)
-            import torch
-            self.library = torch.library.Library("torchvision", "DEF")
-            for op in ("nms", "qnms"):
-                self.library.define(f"{op}(Tensor dets, Tensor scores, float iou) -> Tensor")
-            sys.modules["torch"]._declared = self.library
-
-sys.meta_path.insert(0, Declare())
-"""
-
-
-def environment(name: str, packages: tuple[str, ...], alone: bool = False) -> Path:
-    """Python of an environment with these packages; made once, used again."""
-    folder = os.environ.get("DJEPA_SCRATCH")
-    if not folder:
-        pytest.skip(f"set DJEPA_SCRATCH to a folder to test with {packages[0]}")
-    home = Path(folder) / name
-    python = home / "bin" / "python"
-    if not (home / "made").exists():
-        run(sys.executable, "-m", "venv", "--clear", home)
-        version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-        if not alone:
-            link = home / "lib" / version / "site-packages" / "base.pth"
-            link.write_text(sysconfig.get_paths()["purelib"] + "\n")
-        more = () if alone else ("--no-deps",)
-        run(python, "-m", "pip", "install", "-q", *more, *packages)
-        if any(package.startswith("torchvision") for package in packages):
-            (home / "lib" / version / "site-packages" / "sitecustomize.py").write_text(OPERATORS)
-        (home / "made").touch()
-    return python
-
-
-def run(*words: object) -> str:
-    command = [str(word) for word in words]
-    env = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=TESTS.parent.parent)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
 
 
 @pytest.mark.parametrize("file", sorted(ENVIRONMENTS))

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 from interop_kit import Kit
+from tools.trials import Trial
 
 from djepa.errors import DjepaError
 from djepa.interop.chunks import Chooser, choosing
 from djepa.interop.planner_score import FELT, GOAL, NOW, PlannerScore
-from djepa.studies.trials import Trial
 
 METHODS = ("theirs", "ours")
 N, K, T = 2, 6, 10
@@ -27,9 +27,24 @@ def test_a_trial_is_kept_row_by_row_and_continued(tmp_path: Path) -> None:
     assert list(again.missing(5, METHODS)) == [(4, "ours")]
     pair = again.pair("ours", "theirs")
     assert (pair.gains, pair.losses, pair.starts, pair.p) == (3, 0, 4, 0.25)
+    assert again.verdicts() == []  # of undeclared methods
     assert "| ours | 3 of 4 | 75.0 (30.1-95.4) | +75.0" in again.table("theirs")
     with pytest.raises(DjepaError, match="other settings"):
         Trial.open(file, {**about, "seed": 1})
+
+
+def test_declared_comparisons_are_judged_together(tmp_path: Path) -> None:
+    solved = {"first chunk": 0, "model's cost": 4, "D-JEPA": 6}
+    trial = Trial.open(tmp_path / "t.json", {"methods": tuple(solved)})
+    for episode, method in list(trial.missing(8, tuple(solved))):
+        trial.add(episode, method, episode < solved[method], 7)
+    found = {v.theirs: v for v in trial.verdicts()}
+    assert set(found) == {"first chunk", "model's cost"}
+    # McNemar's p: 2 / 2**6 and 2 / 2**2; Holm doubles the smaller one.
+    assert [v.adjusted for v in found.values()] == [0.0625, 0.5]
+    assert {v.word for v in found.values()} == {"no significant difference"}
+    shown = trial.table("first chunk")
+    assert "| model's own cost, chunks | 4 of 8 |" in shown
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from cameras import needs_camera
 from djepa.errors import DjepaError
@@ -17,6 +16,7 @@ from djepa.models.vjepa2 import VJEPA2AC, load_vjepa2
 from djepa.models.weights import load_geometry, save_geometry
 from djepa.worlds.arms.kinematics import from_euler
 from djepa.worlds.arms.table import to_moves
+from vjepa2_clone import stand_in
 
 
 @pytest.fixture
@@ -101,39 +101,8 @@ def test_a_short_training_learns_something(tmp_path: Path) -> None:
         train(tmp_path / "other", ACTraining("behind"))
 
 
-HUB = """
-import torch
-from torch import nn
-class Encoder(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.patch = nn.Conv3d(3, 8, (2, 16, 16), (2, 16, 16))
-    def forward(self, x):
-        return self.patch(x).flatten(2).mT
-class Predictor(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.mix = nn.Linear(8 + 14, 8)
-    def forward(self, x, actions, states):
-        told = torch.cat([actions, states], -1).expand(-1, x.shape[1], -1)
-        return self.mix(torch.cat([x, told], -1))
-def vjepa2_ac_vit_giant(pretrained=True):
-    assert not pretrained
-    return Encoder(), Predictor()
-"""
-
-
 def test_published_weights_are_loaded_by_path(tmp_path: Path) -> None:
-    """A stand-in for the repository: its entry point, a small network, keys as they are stored."""
-    (tmp_path / "hubconf.py").write_text(HUB)
-    names: dict[str, type[nn.Module]] = {}
-    exec(HUB, names)
-    encoder, predictor = names["Encoder"](), names["Predictor"]()
-    stored = {
-        "encoder": {f"module.backbone.{k}": v for k, v in encoder.state_dict().items()},
-        "predictor": {f"module.{k}": v for k, v in predictor.state_dict().items()},
-    }
-    torch.save(stored, tmp_path / "weights.pt")
+    stand_in(tmp_path)
     model = load_vjepa2(tmp_path, tmp_path / "weights.pt")
     assert isinstance(model, VJEPA2AC)
     assert (model.image, model.grid, model.width) == (256, 16, 8)

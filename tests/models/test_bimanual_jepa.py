@@ -10,7 +10,7 @@ import torch
 pytest.importorskip("mujoco")
 
 from djepa.bank.bimanual import BimanualBank
-from djepa.models import bimanual_jepa_train
+from djepa.models import native
 from djepa.models.bimanual import HEIGHT, WIDTH_OF_IMAGE
 from djepa.models.bimanual_jepa import (
     DIRECTIONS,
@@ -113,7 +113,7 @@ def test_neither_order_nor_company_of_candidates_changes_a_cost(model: BimanualJ
 def test_training_follows_from_the_seed_and_its_weights_can_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bimanual_jepa_train, "PATCHES", 200)
+    monkeypatch.setattr(native, "PATCHES", 200)
     data = branches()
     for name in ("one", "two"):
         found, left = train(TINY, data, lambda line: None)

@@ -193,8 +193,8 @@ def test_markdown_tells_the_numbers(stats):
     assert f"| {ours.mixed.percent()} | {decoy.mixed.percent()} |" in lines["mixed starts"]
     assert f"{decoy.by_family['noisy_0.3'].percent()} of {STARTS * 16} |" in lines["noisy_0.3"]
     assert lines["smooth_random"].endswith("| - |")
-    assert f"{100 * ours.random:.1f} %" in lines["random choice"]
-    assert ours.oracle.percent(interval=True) in lines["oracle"]
+    assert f"{100 * ours.random:.1f} %" in lines["random candidate"]
+    assert ours.oracle.percent(interval=True) in lines["best candidate"]
     for s in (ours, decoy):
         assert s.choosers[DENSITY_OUTCOMES].success.percent(interval=True) in text
     assert (

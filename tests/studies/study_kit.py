@@ -10,8 +10,8 @@ from djepa.align.suite import Recipe
 from djepa.evaluate.rows import Row
 from djepa.rollout.engine import LocalEngine
 from djepa.studies.design import Design, Place, Sizes
-from djepa.studies.index import get_design
 from djepa.studies.measures import deployment
+from djepa.studies.names import get_design
 from djepa.studies.results import Results
 from djepa.studies.stages import run_stages
 from djepa.studies.study import Study, new_study

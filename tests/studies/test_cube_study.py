@@ -20,7 +20,7 @@ from djepa.models.weights import save_geometry
 from djepa.rollout.engine import LocalEngine
 from djepa.studies.cube import STAMPS
 from djepa.studies.design import Place, Sizes
-from djepa.studies.index import get_design
+from djepa.studies.names import get_design
 from djepa.studies.pair import NATIVES
 from djepa.studies.results import Results
 from djepa.studies.stages import run_stages

@@ -17,9 +17,9 @@ from djepa.errors import DjepaError
 from djepa.evaluate.rows import successes
 from djepa.report.page import inline
 from djepa.studies.design import ROLES, share_out
-from djepa.studies.index import STUDIES, get_design
+from djepa.studies.findings import findings
 from djepa.studies.measures.budget import SEEDS
-from djepa.studies.results import verdict
+from djepa.studies.names import STUDIES, get_design
 
 pytest.importorskip("matplotlib")
 
@@ -34,7 +34,7 @@ OWN_TABLES = {
     },
     "reacher": {"transport"},
     "granular": {"sparsity"},
-    "controls": {"preservation-reference"},
+    "controls": {"calibrated-reference", "preservation-reference"},
 }
 DRAWN = {
     "pusht": {"success",
@@ -62,7 +62,7 @@ def test_every_stage_leaves_what_it_says(name: str, finished: Finished) -> None:
     assert about["sizes"]["fit"] == SIZES[name].fit
     assert set(about["weights"]) == set(tiny.design.weights)
     tables = {path.stem for path in (tiny.out / "tables").glob("*.csv")}
-    common = {"success", "cost", "paired-d-jepa", "paired-relational"}
+    common = {"verdicts", "success", "cost", "paired-d-jepa", "paired-relational"}
     wanted = common | OWN_TABLES.get(name, set())
     assert tables - {"inverted-published"} == wanted  # only where an audit start has such a pair
     listed = (tiny.out / "tables" / "README.md").read_text()
@@ -80,7 +80,7 @@ def test_figures_and_page(name: str, finished: Finished) -> None:
     assert sorted(listed) == sorted(drawn)
     page = (tiny.out / "report.html").read_text()
     assert page.count("data:image/svg+xml") == len(drawn)
-    for text in (*tiny.design.question, *verdict(tiny.results)):
+    for text in (*tiny.design.question, *findings(tiny.results)):
         assert inline(text) in page
     assert f"djepa study {name} --preset tiny --seed 0." in page
     for of in tiny.rows().values():

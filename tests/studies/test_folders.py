@@ -16,8 +16,10 @@ from djepa.evaluate.rows import read_rows, write_rows
 from djepa.report.page import inline
 from djepa.rollout.engine import LocalEngine
 from djepa.studies.design import ROLES, Case, Place, Sizes
-from djepa.studies.index import STUDIES, across_studies, get_design, write_index
-from djepa.studies.results import load_results, make_tables, verdict
+from djepa.studies.findings import findings, make_tables
+from djepa.studies.index import across_studies, write_index
+from djepa.studies.names import STUDIES, get_design
+from djepa.studies.results import load_results
 from djepa.studies.study import Study, new_study
 
 pytest.importorskip("matplotlib")
@@ -83,7 +85,7 @@ def test_tables_are_made_from_rows_and_measures_alone(
     shutil.copy(out / "study.json", tmp_path)
     stored = load_results(tmp_path)
     assert make_tables(stored) == make_tables(finished(name).results)
-    assert verdict(stored) == verdict(finished(name).results)
+    assert findings(stored) == findings(finished(name).results)
 
 
 # ------------------------------------------------------------------------ what a folder belongs to
@@ -199,7 +201,7 @@ def test_the_index_says_what_finished_studies_found(finished: Finished, tmp_path
     page = path.read_text()
     for name in ("granular", "appearance"):
         assert f"{name}: {get_design(name).title}" in page
-        lines = verdict(finished(name).results)
+        lines = findings(finished(name).results)
         assert len(lines) == len(get_design(name).units())
         for line in lines:
             assert inline(line) in page

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tools.grains import FINE, choose, native_cells, native_distances, shares
 
-from djepa.studies.grains import FINE, choose, native_cells, native_distances, shares
 from djepa.worlds import chamfer
 
 STORED = Path(__file__).parents[2] / "docs" / "results" / "grains.json"

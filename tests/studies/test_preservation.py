@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from study_kit import Finished, Tiny
 
-from djepa.align.controls.lessons import futures
 from djepa.align.controls.methods import SAMPLED, control_cost
 from djepa.align.dynamics import realised
 from djepa.align.plastic import load_patch
-from djepa.align.plastic_fit import Encoded
+from djepa.align.plastic_fit import Encoded, futures
 from djepa.bank.read import Bank
 from djepa.evaluate.rows import successes
 from djepa.models.lewm import LeWM
@@ -21,8 +20,10 @@ from djepa.studies import adapting
 from djepa.studies.adapting import ADAPTED, Budget
 from djepa.studies.controls import CONTROLS as STUDY
 from djepa.studies.controls import NATIVE
-from djepa.studies.index import MAIN, get_design
-from djepa.studies.results import make_tables
+from djepa.studies.findings import make_tables
+from djepa.studies.measures.calibrated import _line
+from djepa.studies.measures.preservation import preservation
+from djepa.studies.names import MAIN, get_design
 
 pytest.importorskip("matplotlib")
 
@@ -100,3 +101,42 @@ def test_presets_for_a_cpu_have_a_quarter_of_the_updates_at_one_rate_and_one_cap
         assert (few.end.rates, few.caps) == ((2e-5,), (1.0,))
         assert few.end.batch == published.end.batch
         assert few.residual == published.residual
+
+
+def test_weights_may_be_named_otherwise_than_their_column(finished: Finished) -> None:
+    """Those of Reacher are `reacher-tdjepa`; their predictions are stored as `tdjepa`."""
+    tiny = finished("reacher")
+    case = tiny.study.cases("confirmation")[0]
+    measure = preservation(NATIVE, {}, "reacher-tdjepa")
+    assert measure.run is not None
+    (errors,) = measure.run(tiny.study, case, lambda line: None).values()
+    model, bank = load_geometry("reacher-tdjepa"), tiny.study.bank(case)
+    assert isinstance(model, LeWM)
+    rows = list(range(len(errors)))
+    after = futures(model, Encoded.from_bank(model, bank, rows), 8)
+    off = (after - realised(model, bank, rows, "cpu")).square().mean((1, 2, 3))
+    np.testing.assert_allclose(errors, off.numpy(), rtol=1e-2, atol=1e-5)
+
+
+def test_what_calibration_chose_is_what_the_patches_say(finished: Finished) -> None:
+    tiny = finished("controls")
+    found = tiny.results.measured("calibrated")["reference"]
+    assert found["starts"] == tiny.study.sizes.calibration
+    assert set(found["methods"]) == set(ADAPTED) - set(SAMPLED)
+    for name, of in found["methods"].items():
+        patch = load_patch(tiny.study.place.own("all", name))
+        assert of["chosen"] == patch.card["chosen"]
+        assert of["checkpoints"][0]["update"] == 0
+        most = max(point["successes"] for point in of["checkpoints"])
+        assert of["chosen"]["successes"] == most
+
+
+def test_the_best_changed_checkpoint_stands_beside_the_unchanged_model() -> None:
+    def point(update: int, successes: int, error: float) -> dict:
+        return {"update": update, "successes": successes, "error": error, "rate": 1e-4}
+
+    three = [point(0, 9, 0.5), point(50, 7, 0.4), point(100, 8, 0.6), point(150, 8, 0.45)]
+    kept = _line("PEGrad", {"chosen": three[0], "checkpoints": three})
+    assert kept == ("PEGrad", "0, unchanged", "0.0001", "9", "8", "0.5000", "0.4500")
+    tuned = _line("fine-tuned", {"chosen": three[1], "checkpoints": [three[0], three[1]]})
+    assert tuned[1:] == ("50", "0.0001", "", "", "0.5000", "0.4000")

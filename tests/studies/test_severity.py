@@ -9,8 +9,8 @@ from tools.severity import HALVINGS, PAPER, Severe, choose
 
 from djepa.rollout.engine import LocalEngine
 from djepa.studies.design import Place, Sizes
-from djepa.studies.index import STUDIES, get_design
-from djepa.studies.results import make_tables
+from djepa.studies.findings import make_tables
+from djepa.studies.names import STUDIES, get_design
 from djepa.studies.shifts import CONDITIONS, MILDER
 from djepa.tasks.task import Scene
 from djepa.worlds.looks import LOOK_SETS

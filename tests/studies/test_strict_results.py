@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tools import grains
 from tools.docs.fill import ROOT
 
 from djepa.artefacts.records import encode_json
 from djepa.errors import DjepaError
 from djepa.evaluate.rows import Row, write_rows
-from djepa.studies import grains
 from djepa.studies.results import Results, load_results
 from djepa.studies.stages import seal
 from djepa.studies.table import find_results

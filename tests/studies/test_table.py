@@ -19,8 +19,8 @@ from djepa.studies import adapting
 from djepa.studies import main as main_studies
 from djepa.studies.adapting import ADAPTED
 from djepa.studies.design import Place, Sizes
-from djepa.studies.index import MAIN, get_design
 from djepa.studies.measures import deployment
+from djepa.studies.names import MAIN, get_design
 from djepa.studies.study import new_study
 from djepa.studies.table import COLUMNS, METHODS, MainTable, find_results
 

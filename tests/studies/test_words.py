@@ -1,16 +1,21 @@
 """The words of a page follow the verdict rule; what is missing has an error that names it."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from djepa.errors import DjepaError
+from djepa.evaluate.paired import paired
 from djepa.evaluate.rows import Row, write_rows
+from djepa.evaluate.verdict import Verdict
 from djepa.files import to_json
-from djepa.studies.index import get_design
+from djepa.studies.findings import _adapted, findings, make_tables, verdict_table, write_tables
+from djepa.studies.names import get_design
 from djepa.studies.pages import draw_figures, write_report
-from djepa.studies.results import Results, load_results, make_tables, verdict, write_tables
+from djepa.studies.results import Results, load_results
 
 SOME = {
     "native lewm": "1100",
@@ -55,13 +60,36 @@ def test_words_follow_the_rule(study) -> None:
         decoy={"fusion, four": "1000", "consensus + fusion, four": "1111"},
         planner={"fusion, four": "1101", "consensus + fusion, four": "1110"},
     )
-    decoy, planner = verdict(results)
+    decoy, planner = findings(results)
     assert decoy.startswith("**decoy** (")
-    assert "D-JEPA is better than LeWM: +25.0 points (" in decoy
-    assert "is better than fusion of four models: +50.0 points (" in decoy
-    assert "is worse than fusion of four models + pool density: -25.0 points (" in decoy
+    assert "D-JEPA is better than LeWM and fusion of four models; it is worse than" in decoy
+    assert "it is worse than fusion of four models + pool density." in decoy
     assert planner.startswith("**planner** (")
-    assert "is not significantly different from fusion of four models: +0.0 points (" in planner
+    assert "is not significantly different from fusion of four models and" in planner
+    numbers = {row[:3]: row[3:] for row in verdict_table(results).rows}
+    gain, p, word = numbers["decoy", "D-JEPA", "LeWM"]
+    assert gain.startswith("+25.0 (")
+    assert (float(p.strip("< ")) < 0.05, word) == (True, "better")
+    assert numbers["decoy", "D-JEPA", "fusion of four models"][0].startswith("+50.0 (")
+    gain, _, word = numbers["decoy", "D-JEPA", "fusion of four models + pool density"]
+    assert (gain[:7], word) == ("-25.0 (", "worse")
+    gain, p, word = numbers["planner", "D-JEPA", "fusion of four models"]
+    assert (gain[:6], p, word) == ("+0.0 (", "1", "no significant difference")
+
+
+def test_adapted_predictors_share_a_sentence() -> None:
+    """Those with one verdict against one geometry are named together."""
+    pair = paired(np.array([True] * 40), np.array([True] * 20 + [False] * 20))
+    same = replace(pair, difference=0.0, difference_interval=(-0.1, 0.1))
+    some = [
+        Verdict("published", "PEGrad", "native tdjepa", same, 1.0),
+        Verdict("published", "CVaR", "native tdjepa", same, 1.0),
+        Verdict("published", "plasticity", "native tdjepa", pair, 0.001),
+    ]
+    assert list(_adapted(some, ["PEGrad", "CVaR", "plasticity"])) == [
+        "PEGrad and CVaR are not significantly different from TD-JEPA.",
+        "Predictive plasticity is better than TD-JEPA.",
+    ]
 
 
 def test_all_primary_comparisons_count_for_holm(study) -> None:
@@ -76,7 +104,7 @@ def test_all_primary_comparisons_count_for_holm(study) -> None:
     assert found.pair.p == pytest.approx(2 / 2**6)
     assert found.adjusted == pytest.approx(4 * 2 / 2**6)
     assert found.word == "no significant difference"
-    assert "D-JEPA is not significantly different from" in verdict(results)[0]
+    assert "D-JEPA is not significantly different from" in findings(results)[0]
 
 
 @pytest.mark.parametrize(
@@ -84,8 +112,8 @@ def test_all_primary_comparisons_count_for_holm(study) -> None:
     [("1111", "better than"), ("1110", "not significantly different from"), ("0110", "worse than")],
 )
 def test_the_published_method_has_its_own_words(study, published: str, word: str) -> None:
-    (line,) = verdict(study(reference={"relational": published}))
-    assert f"D-JEPA, as published, is {word} fusion of two models: " in line
+    (line,) = findings(study(reference={"relational": published}))
+    assert f"D-JEPA, as published, is {word} fusion of two models." in line
 
 
 def test_the_page_says_what_the_rows_say(study) -> None:
@@ -96,6 +124,7 @@ def test_the_page_says_what_the_rows_say(study) -> None:
     page = (results.folder / "report.html").read_text()
     assert "D-JEPA is better than LeWM" in page
     assert "is worse than fusion of four models + pool density" in page
+    assert "no significant difference" in page
     assert page.count('<li class="card">') == 2
     assert "djepa study pusht --preset tiny --seed 5." in page
     assert "reference 0123456789ab, decoy 0123456789ab" in page
@@ -103,7 +132,7 @@ def test_the_page_says_what_the_rows_say(study) -> None:
     assert "*" not in re.sub(r"<[^>]*>", "", text)  # no markup that nobody has turned into HTML
     listed = re.findall(r"\((\S+)\.md\)", (results.folder / "tables" / "README.md").read_text())
     assert sorted(listed) == sorted(path.stem for path in (results.folder / "tables").glob("*.csv"))
-    assert {"success", "paired-d-jepa", "ablation-decoy"} <= set(listed)
+    assert {"success", "verdicts", "paired-d-jepa", "ablation-decoy"} <= set(listed)
     before = (results.folder / "report.html").read_bytes()
     write_report(load_results(results.folder))
     assert (results.folder / "report.html").read_bytes() == before
@@ -148,7 +177,7 @@ def test_deployed_planners_have_the_paper_s_figures_in_square_brackets(study) ->
 
 def test_without_rows_there_is_nothing_to_write(tmp_path: Path) -> None:
     results = Results(tmp_path, get_design("pusht"))
-    for work in (make_tables, verdict, write_report):
+    for work in (make_tables, findings, write_report):
         with pytest.raises(DjepaError, match="holds no rows yet"):
             work(results)
 

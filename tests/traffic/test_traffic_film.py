@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from tools import driving_film
 from tools.docs.fill import ROOT
+from tools.driving_film import DrivingFilm
 from traffic_scenes import WIDE, moving, road, straight
 
 from djepa.errors import DjepaError
@@ -20,8 +22,6 @@ from djepa.report.page import Page, Section, write_page
 from djepa.report.sheet import save_animation
 from djepa.report.style import PAGE
 from djepa.rollout.driving import PARTS
-from djepa.studies import driving_film
-from djepa.studies.driving_film import DrivingFilm
 from djepa.studies.measures.driving_views import from_above
 from djepa.studies.pages import _figures
 from djepa.worlds.traffic.judge import Judge

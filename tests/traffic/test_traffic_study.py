@@ -38,7 +38,8 @@ from djepa.seeds import generator
 from djepa.studies import driving_fits
 from djepa.studies.design import Place, Sizes
 from djepa.studies.driving import DRIVING, population, seven
-from djepa.studies.results import Results, verdict
+from djepa.studies.findings import findings
+from djepa.studies.results import Results
 from djepa.studies.stages import run_stages
 from djepa.studies.study import Study, new_study
 from djepa.worlds.traffic.forecast import FORECASTS
@@ -117,7 +118,7 @@ def test_outcomes_never_reach_a_choice(study: Study, monkeypatch: pytest.MonkeyP
 
 def test_pages_are_made_of_stored_files_alone(study: Study) -> None:
     results = Results(study.out, study.design)
-    assert "of what the best candidate gains over native score" in verdict(results)[0]
+    assert "of what the best candidate gains over native score" in findings(results)[0]
     page = (study.out / "report.html").read_text()
     assert "PDMS and its parts" in page
     assert "ego car" in page  # the inspector draws it

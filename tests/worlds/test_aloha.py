@@ -114,7 +114,7 @@ def test_candidates_follow_from_pictures_alone(monkeypatch: pytest.MonkeyPatch) 
 def test_the_study_has_both_tasks_and_every_population_starts_of_its_own() -> None:
     from djepa.rollout.bimanual import BimanualConfig, outcomes, start_of, world_of
     from djepa.studies.design import Place, Sizes
-    from djepa.studies.index import get_design
+    from djepa.studies.names import get_design
 
     design, starts = get_design("aloha"), set()
     assert design.names == list(TASKS)

@@ -4,8 +4,7 @@ from functools import cache
 from pathlib import Path
 
 from tools.docs.values import RESULTS, bench
-
-from djepa.studies.trials import Trial
+from tools.trials import Trial
 
 
 @cache
@@ -24,12 +23,10 @@ def trial_episodes(file: str) -> str:
 
 
 def trial_gain(file: str, ours: str, theirs: str) -> str:
-    """Such as +2.4 points (+1.2 to +3.7), 7 gained, 3 lost, p = 0.34: no significant difference."""
-    p = _trial(file).pair(ours, theirs)
-    low, high = (100 * end for end in p.difference_interval)
-    found = f"{100 * p.difference:+.1f} points ({low:+.1f} to {high:+.1f})"
-    word = "" if p.p < 0.05 and not low <= 0 <= high else ": no significant difference"
-    return f"{found}, {p.gains} gained, {p.losses} lost, p = {p.p:.2g}{word}"
+    """Such as +2.4 points (+1.2 to +3.7), adjusted p = 0.3, 7 gained, 3 lost: its word."""
+    known = {(v.ours, v.theirs): v for v in _trial(file).verdicts()}
+    v = known[ours, theirs]
+    return f"{v.points}, {v.pair.gains} gained, {v.pair.losses} lost: {v.word}"
 
 
 def onnx_bench() -> str:

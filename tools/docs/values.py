@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from tools import grains as unit
 
 from djepa.align.presets import FOUR
 from djepa.align.registry import GEOMETRIES, METHODS, label
@@ -20,14 +21,15 @@ from djepa.evaluate.gap import gap_closed
 from djepa.evaluate.graded import qualities
 from djepa.evaluate.intervals import Rate, markdown_table
 from djepa.evaluate.markdown import markdown
-from djepa.evaluate.paper import figure
+from djepa.evaluate.paper import RETAINED, figure
 from djepa.evaluate.rows import successes
 from djepa.models.weights import read_card
 from djepa.report.results import pair_of
 from djepa.report.tables import Table, to_markdown
-from djepa.studies import grains as unit
 from djepa.studies import results as study
+from djepa.studies.findings import make_tables, verdict_table
 from djepa.studies.index import across_studies
+from djepa.studies.measures.inverted import DISTANCE, ENDS, pair_table
 from djepa.studies.table import MainTable, find_results
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -41,7 +43,7 @@ def stored(run: str) -> study.Results:
 
 @cache
 def _tables(run: str) -> dict[str, str]:
-    return {table.name: to_markdown(table) for table in study.make_tables(stored(run))}
+    return {table.name: to_markdown(table) for table in make_tables(stored(run))}
 
 
 @cache
@@ -95,12 +97,8 @@ def verdict(run: str, where: str, ours: str, theirs: str) -> str:
 
 def verdicts(run: str) -> str:
     """Every primary comparison with its verdict."""
-    lines = []
-    for v in stored(run).verdicts:
-        points, p = v.points.replace(" points", "").split(", adjusted p ")
-        lines.append((v.where, label(v.ours), label(v.theirs), points, p.strip("= "), v.word))
-    columns = ("on", "method", "against", "difference, points", "adjusted p", "verdict")
-    return markdown(columns, lines)
+    found = verdict_table(stored(run))
+    return markdown(found.columns, found.rows)
 
 
 def tables(run: str, *names: str) -> str:
@@ -230,6 +228,19 @@ def inverted(run: str, size: int) -> str:
     return f"{100 * min(means):.0f} to {100 * max(means):.0f} %"
 
 
+def inverted_pair() -> str:
+    """The pair of audit starts that `tools.inverted_pair` stored, beside the paper's."""
+    of, method = _json("inverted-pair.json"), "native lewm"
+    found = {end: figure("pusht", "audit", RETAINED, method, end, DISTANCE) for end in ENDS}
+    return to_markdown(pair_table(of, of["pools"], {end: x.value for end, x in found.items() if x}))
+
+
+def preferred() -> str:
+    """Audit starts on which a failure was predicted nearest, such as 14 of 96."""
+    of = _json("inverted-pair.json")["prefer_failure"]
+    return f"{of['hits']} of {of['of']}"
+
+
 def quality() -> str:
     """How well the shipped push models choose, from their cards."""
     columns = [_quality(read_card(name)["metrics"]) for name in FOUR]
@@ -242,8 +253,8 @@ def _quality(row: dict[str, Any]) -> dict[str, str]:
         "starts × candidates": f"{row['starts']} × {row['candidates']}",
         "native cost": f"{_percent(row['native'])} ({low:.1f}-{high:.1f})",
         "realised latent cost": _percent(row["realised"]),
-        "random choice": _percent(row["random"]),
-        "oracle": _percent(row["oracle"]),
+        label("random"): _percent(row["random"]),
+        label("oracle"): _percent(row["oracle"]),
         **{f"Spearman, best {k}": f"{row['spearman'][str(k)]:.2f}" for k in SHORTLISTS},
         "latent error, block 1": f"{row['error_first']:.3f}",
         "latent error, last block": f"{row['error_last']:.3f}",

@@ -6,8 +6,6 @@
 
 g_{i_R} lies below every base score, so i_R = argmin g whatever its own base and aligned scores.
 The proposal uses the operator's score, because the adapted predictor's cost has another scale.
-
-Legend: N starts, K candidates.
 """
 
 from dataclasses import dataclass

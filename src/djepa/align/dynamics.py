@@ -5,8 +5,6 @@
 If fitting the motion of executed candidates improves decisions as much as fitting their outcomes,
 alignment has shown no benefit. Calibration starts choose the checkpoint by the same error; success
 labels are never read.
-
-Legend: N starts, K candidates, B blocks of five controls, D latent.
 """
 
 import copy
@@ -16,14 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from djepa.align.plastic import Patch, base_hash, latent_change
+from djepa.align.plastic import Patch, base_hash, latent_change, open_end
 from djepa.align.plastic_fit import (
     Checkpoint,
     Encoded,
     PlasticConfig,
-    Report,
     Trial,
+    batch,
     descend,
+    futures,
     futures_of,
     pools_of,
 )
@@ -48,31 +47,29 @@ def fine_tune(
     fitting: tuple[Encoded, Tensor],
     calibration: tuple[Encoded, Tensor],
     config: PlasticConfig | None = None,
-    report: Report = lambda checkpoint: None,
 ) -> Patch:
     """The patch with the smallest error on calibration starts, over rates and checkpoints."""
     c, (starts, targets) = config or PlasticConfig(), fitting
     disjoint(fitting=pools_of(starts), calibration=pools_of(calibration[0]))
     frozen = copy.deepcopy(model).eval()
-    before = _futures(frozen, calibration[0], c.batch)
+    before = futures(frozen, calibration[0], c.batch)
     trials: list[Trial] = []
     for rate in sorted(c.rates):
         student = copy.deepcopy(frozen)
 
-        def loss_of(rows: Tensor, student: LeWM = student) -> Tensor:
+        def loss_of(update: int, student: LeWM = student) -> Tensor:
+            rows = batch(len(starts), update, c)
             return (futures_of(student, starts.rows(rows)) - targets[rows]).square().mean()
 
         def judge(
             update: int, loss: float | None, student: LeWM = student, rate: float = rate
         ) -> Checkpoint:
-            after = _futures(student, calibration[0], c.batch)
+            after = futures(student, calibration[0], c.batch)
             error = (after - calibration[1]).square().mean()
             change = latent_change(after[:, :, -1], before[:, :, -1]).mean()
             return Checkpoint(rate, update, loss, 0, float(change), float(error))
 
-        for trial in descend(student, len(starts), rate, c, loss_of, judge):
-            trials.append(trial)
-            report(trial[0])
+        trials += descend(open_end(student), rate, c, loss_of, judge)
     chosen, tensors = min(trials, key=lambda trial: trial[0].error or 0.0)
     card = {
         "config": asdict(c),
@@ -81,9 +78,3 @@ def fine_tune(
         "checkpoints": [checkpoint._asdict() for checkpoint, _ in trials],
     }
     return Patch(model.name, base_hash(model), tensors, card)
-
-
-@torch.no_grad()
-def _futures(model: LeWM, starts: Encoded, batch: int) -> Tensor:
-    rows = torch.arange(len(starts)).split(batch)
-    return torch.cat([futures_of(model, starts.rows(at)) for at in rows])

@@ -188,22 +188,17 @@ class Alignment:
         outcomes = Outcomes.of(evidence, outcomes)
         by_id = evidence.ids.argsort(dim=1)  # so that the order of candidates has no effect
         evidence, outcomes = evidence.columns(by_id), outcomes.columns(by_id)
-        c, usable = self.config, outcomes.mixed
-        if not usable.any():
-            raise DjepaError(
-                "Every fitting start has outcomes of one class only: there is nothing to learn. "
-                "Collect more starts, or pools with both successes and failures."
-            )
+        c, rows = self.config, outcomes.teaching()
         self.gate = self.report = self._fitted = None
         fusion = self._mix(evidence, outcomes)
         self.tokens = c.tokens()
-        base, rows = self._base(evidence, fusion), usable.nonzero().flatten()
+        base = self._base(evidence, fusion)
         tokens = self._tokens(evidence)
         self.operator = self.fresh(tokens(rows[:1]).shape[-1]).to(base.device)
         # Batches are small: more threads save no time, and would change the rounding.
         with one_thread():
             losses = self._descend(self.operator, tokens, rows, base, evidence.ids, outcomes)
-        self.report = Fit(len(rows), int((~usable).sum()), fusion, losses)
+        self.report = Fit(len(rows), len(evidence) - len(rows), fusion, losses)
         self._fitted = evidence
         self.weights = {n: of for n, of in evidence.weights.items() if n in c.geometries}
         return self

@@ -2,8 +2,6 @@
 
 Controls are among them: the density of a pool made around a hidden solution reveals that solution
 (docs/pools.md), so a gain counts only if it exceeds what density alone achieves.
-
-Legend: N starts, K candidates.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -142,6 +140,13 @@ def aligned(alignment: Alignment) -> Chooser:
         return Choice(d.position, d.final, d.base, d.opened, gain, gate.threshold)
 
     return choose
+
+
+def gated(gate: Gate, base: Tensor, refined: Tensor, ids: Tensor) -> Choice:
+    """The choice of a gate between two (N, K) scores."""
+    known = (base, refined, ids)
+    gain, opened = gate.advantage(*known), gate.opens(*known)
+    return Choice(gate.choose(*known), gate.final(*known), base, opened, gain, gate.threshold)
 
 
 def fit_aligned(config: AlignConfig, fit: Population, calibration: Population) -> Alignment:

@@ -1,7 +1,4 @@
-"""Outcomes, for fitting, calibration and evaluation alone. No deciding function takes them.
-
-Legend: N starts, K candidates.
-"""
+"""Outcomes, for fitting, calibration and evaluation alone. No deciding function takes them."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -97,6 +94,16 @@ class Outcomes:
         """(N,) bool: starts with an observed success and an observed failure."""
         good, bad = self.success & self.observed, ~self.success & self.observed
         return good.any(1) & bad.any(1)
+
+    def teaching(self) -> Tensor:
+        """Positions of the mixed starts; raises if there is none to learn from."""
+        rows = self.mixed.nonzero().flatten()
+        if not len(rows):
+            raise DjepaError(
+                "Every fitting start has outcomes of one class only: there is nothing to learn. "
+                "Collect more starts, or pools with both successes and failures."
+            )
+        return rows
 
     def check(self, evidence: Evidence) -> None:
         """Raise unless these outcomes belong to the starts and candidates of this evidence."""

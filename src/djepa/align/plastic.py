@@ -19,8 +19,6 @@ The result is stored as a patch: the replaced tensors and the hash of the weight
       patch.safetensors  the replaced tensors, float32
       card.json          geometry, hash of the base weights, how the patch was made
       manifest.json      format version and SHA-256 of both files
-
-Legend: N starts, K candidates, D latent.
 """
 
 import copy

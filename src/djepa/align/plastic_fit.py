@@ -7,8 +7,6 @@ latents of contexts and goals, the frozen model's futures, and the tails.
 Fitting starts give the gradients. Calibration starts choose the checkpoint, the unchanged model
 among them: the most successes of the native choice, then the smaller change of latents, then the
 earlier update. Among learning rates, the most successes win, then the smaller rate.
-
-Legend: N starts, K candidates, B blocks of five controls, A action width, D latent.
 """
 
 import copy
@@ -139,8 +137,7 @@ class Checkpoint(NamedTuple):
 
 
 Trial = tuple[Checkpoint, dict[str, Tensor]]
-Report = Callable[[Checkpoint], None]
-LossOf = Callable[[Tensor], Tensor]
+LossOf = Callable[[int], Tensor]
 Judge = Callable[[int, float | None], Checkpoint]
 
 
@@ -163,44 +160,40 @@ def survey(model: LeWM, starts: Encoded, batch: int) -> Ends:
     return Ends(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
+@torch.no_grad()
+def futures(model: LeWM, starts: Encoded, batch: int) -> Tensor:
+    """(N, K, B, D), `batch` starts at a time."""
+    parts = torch.arange(len(starts)).split(batch)
+    return torch.cat([futures_of(model, starts.rows(at)) for at in parts])
+
+
+def teaching(fitting: tuple[Encoded, Outcomes], calibration: tuple[Encoded, Outcomes]) -> Tensor:
+    """Positions of the fitting starts with both classes; raises where nothing can be fitted."""
+    for starts, outcomes in (fitting, calibration):
+        outcomes.check(pools_of(starts))
+    disjoint(fitting=pools_of(fitting[0]), calibration=pools_of(calibration[0]))
+    if not len(calibration[0]):
+        raise DjepaError("There are no calibration starts to choose a checkpoint on.")
+    return fitting[1].teaching()
+
+
 def fit_patch(
     model: LeWM,
     fitting: tuple[Encoded, Outcomes],
     calibration: tuple[Encoded, Outcomes],
     config: PlasticConfig | None = None,
-    reference: Tensor | None = None,
-    report: Report = lambda checkpoint: None,
 ) -> Patch:
-    """Adapt one copy of the model per learning rate; return the patch of the best checkpoint.
-
-    `reference` (N, K) scores of the fitting pools define the tails; by default the frozen costs.
-    """
+    """Adapt one copy of the model per learning rate; return the patch of the best checkpoint."""
     c, (starts, outcomes) = config or PlasticConfig(), fitting
-    for pools, known in (fitting, calibration):
-        known.check(pools_of(pools))
-    disjoint(fitting=pools_of(starts), calibration=pools_of(calibration[0]))
-    if reference is not None:
-        check_pools(starts.ids, reference=reference)
-    if not len(calibration[0]):
-        raise DjepaError("There are no calibration starts to choose a checkpoint on.")
-    rows = outcomes.mixed.nonzero().flatten()
-    if not len(rows):
-        raise DjepaError(
-            "Every fitting start has outcomes of one class only: there is nothing to learn. "
-            "Collect more starts, or pools with both successes and failures."
-        )
+    rows = teaching(fitting, calibration)
     frozen = copy.deepcopy(model).eval()
-    scores = None if reference is None else reference[rows]
-    lesson = _lesson(frozen, starts.rows(rows), outcomes.rows(rows), c, scores)
+    lesson = _lesson(frozen, starts.rows(rows), outcomes.rows(rows), c)
     exam = _lesson(frozen, *calibration, c)
     trials, history = [], []
     for rate in sorted(c.rates):
-        tries = []
         student = copy.deepcopy(frozen)
         loss_of, judge = _lessons(student, lesson, exam, rate, c)
-        for checkpoint, tensors in descend(student, len(rows), rate, c, loss_of, judge):
-            tries.append((checkpoint, tensors))
-            report(checkpoint)
+        tries = list(descend(open_end(student), rate, c, loss_of, judge))
         trials.append(max(tries, key=_merit))
         history += [checkpoint._asdict() for checkpoint, _ in tries]
     chosen, tensors = max(trials, key=lambda trial: trial[0].successes)  # the first: smaller rate
@@ -216,33 +209,33 @@ def fit_patch(
 
 
 def descend(
-    student: LeWM, starts: int, rate: float, c: PlasticConfig, loss_of: LossOf, judge: Judge
+    adapting: dict[str, nn.Parameter], rate: float, c: PlasticConfig, loss_of: LossOf, judge: Judge
 ) -> Iterator[Trial]:
     """Train the adapting parameters; yield checkpoints, the unchanged model first.
 
-    `loss_of` maps the rows of a batch to its loss; `judge` evaluates an update, given its loss.
+    `loss_of` maps an update to the loss of its batch; `judge` evaluates an update, given its loss.
     """
-    end = open_end(student)
-    yield judge(0, None), _copy(end)
-    step = torch.optim.AdamW(end.values(), rate, weight_decay=c.decay)
+    yield judge(0, None), _copy(adapting)
+    step = torch.optim.AdamW(adapting.values(), rate, weight_decay=c.decay)
     for update in range(1, c.updates + 1):
-        loss = loss_of(_batch(starts, update, c))
+        loss = loss_of(update)
         step.zero_grad()
         loss.backward()
-        norm = nn.utils.clip_grad_norm_(end.values(), c.clip)
+        norm = nn.utils.clip_grad_norm_(adapting.values(), c.clip)
         if not norm.isfinite():
             raise DjepaError(f"The gradient of update {update} is not finite.")
         step.step()
         if update % c.every == 0 or update == c.updates:
-            yield judge(update, loss.item()), _copy(end)
+            yield judge(update, loss.item()), _copy(adapting)
 
 
 def _lessons(
     student: LeWM, lesson: Lesson, exam: Lesson, rate: float, c: PlasticConfig
 ) -> tuple[LossOf, Judge]:
-    """The loss of Eq. 8 as a function of the batch, and the evaluation on calibration starts."""
+    """The loss of Eq. 8 of an update's batch, and the evaluation on calibration starts."""
 
-    def loss_of(rows: Tensor) -> Tensor:
+    def loss_of(update: int) -> Tensor:
+        rows = batch(len(lesson.starts), update, c)
         starts, success, observed, frozen, tail = lesson.rows(rows)
         return c.loss(roll(student, starts), frozen, success, observed, tail).total
 
@@ -266,7 +259,7 @@ def _merit(trial: Trial) -> tuple[int, float, int]:
     return checkpoint.successes, -checkpoint.change, -checkpoint.update
 
 
-def _batch(starts: int, update: int, c: PlasticConfig) -> Tensor:
+def batch(starts: int, update: int, c: PlasticConfig) -> Tensor:
     """Random starts of one batch; they depend on seed and update, not on the learning rate."""
     rng = generator("plastic", c.seed, update)
     return torch.from_numpy(rng.choice(starts, min(c.batch, starts), replace=False))
@@ -277,13 +270,11 @@ def _lesson(
     starts: Encoded,
     outcomes: Outcomes,
     c: PlasticConfig,
-    reference: Tensor | None = None,
 ) -> Lesson:
     ids, frozen = starts.ids, survey(model, starts, c.batch)
     check_pools(ids, **{"native cost": frozen.cost})
     success, observed = outcomes.success.to(ids.device), outcomes.observed.to(ids.device)
-    scores = frozen.cost if reference is None else reference.to(ids.device)
-    tail = grown_tail(scores, ids, success, observed, c.tail)
+    tail = grown_tail(frozen.cost, ids, success, observed, c.tail)
     return Lesson(starts, success, observed, frozen, tail)
 
 
@@ -295,5 +286,5 @@ def pools_of(starts: Encoded) -> Evidence:
     )
 
 
-def _copy(end: dict[str, nn.Parameter]) -> dict[str, Tensor]:
-    return {name: parameter.detach().clone() for name, parameter in end.items()}
+def _copy(parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in parameters.items()}

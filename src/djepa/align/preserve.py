@@ -43,9 +43,9 @@ class Threshold(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.sign * scalar.double() > self.tau
 
 
-def fit_fixed(ids: Tensor, outcomes: Outcomes, native: int = 0) -> Fixed:
-    """The variant with the most successes; ties go to the smaller ID."""
-    variants = [int(i) for i in ids[0].sort().values.tolist() if i != native]
+def fit_fixed(ids: Tensor, outcomes: Outcomes) -> Fixed:
+    """The variant with the most successes; ties go to the smaller ID. ID 0 is the native chunk."""
+    variants = [int(i) for i in ids[0].sort().values.tolist() if i != 0]
     if not variants or not (ids.sort(1).values == ids[0].sort().values).all():
         raise DjepaError("A fixed correction needs the same candidate IDs at every start.")
     solved = [int((outcomes.success & (ids == one)).sum()) for one in variants]

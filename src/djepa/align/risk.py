@@ -4,8 +4,6 @@ A start is harmed if the base choice solves it and the gated choice does not. Le
 (Angelopoulos et al., 2021) with fixed-sequence testing: the thresholds of a fixed grid are tested
 in descending order. Each tests the null hypothesis "harm exceeds the limit" by the exact binomial
 tail. The sequence stops at the first that is not rejected, so no multiplicity correction is needed.
-
-Legend: N starts, K candidates.
 """
 
 from dataclasses import dataclass

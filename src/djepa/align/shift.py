@@ -11,8 +11,6 @@ multiplied by the number of tests (Bonferroni).
 
 A small p means that the guarantee does not apply. A large p means only that no shift was detected.
 If a shift is detected, `admit` closes the gate, so that the base choice is made.
-
-Legend: N starts, K candidates.
 """
 
 import copy

@@ -6,8 +6,6 @@ FOLDER/
   NAME/           one folder per alignment, see align/store.py
   composition.json  τ_P, where there is an adapted predictor
   manifest.json   SHA-256 of these and of the alignments' manifests, hashes of the weights
-
-Legend: N starts, K candidates.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -52,6 +52,8 @@ JSON_OF = {
 }
 DECISIONS = marked(b'"format": "djepa-decisions"')
 PICTURES = {".png": marked(b"Software\0djepa"), ".svg": marked(b"<dc:title>djepa</dc:title>")}
+AUDITED = "djepa audit"  # the maker of its pages
+PAGE = marked(f'<meta name="generator" content="{AUDITED}">'.encode())
 GRAPH = marked(b"\x05djepa")  # the producer of an ONNX file, a string of five letters
 
 

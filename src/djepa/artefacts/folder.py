@@ -1,6 +1,6 @@
 """Read a finished folder and verify that every listed file exists, whole and unchanged."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -113,10 +113,7 @@ def encode(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
 
 def load_arrays(path: Path, data: bytes) -> Arrays:
     """Safetensors -> arrays."""
-    try:
-        return dict(load(data))
-    except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise DjepaError(f"{path} is not a complete safetensors file ({error}).") from None
+    return _loaded(path, data, load)
 
 
 def stacked(path: Path, parts: Iterable[Arrays], rows: int) -> Arrays:
@@ -145,8 +142,12 @@ def load_tensors(path: Path, data: bytes) -> "dict[str, Tensor]":
     """Safetensors -> tensors."""
     from safetensors.torch import load as load_torch
 
+    return _loaded(path, data, load_torch)
+
+
+def _loaded(path: Path, data: bytes, how: Callable[[bytes], dict[str, T]]) -> dict[str, T]:
     try:
-        return dict(load_torch(data))
+        return dict(how(data))
     except (safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
         raise DjepaError(f"{path} is not a complete safetensors file ({error}).") from None
 

@@ -164,12 +164,17 @@ def read_manifest(folder: Path, kind: Kind) -> tuple[Manifest, str]:
     manifest = typed(path, raw, Manifest, whole and not kind.bare)
     typed(path, manifest.about, kind.about, whole)
     for name in manifest.files:
-        parts = PurePosixPath(name).parts
-        if not parts or name.startswith("/") or ".." in parts or "\0" in name:
+        if not is_inside(name):
             raise DjepaError(f"{path} is damaged: it lists '{name}', which lies elsewhere.")
     if manifest.sizes and manifest.sizes.keys() != manifest.files.keys():
         raise DjepaError(f"{path} is damaged: sizes and hashes are not of the same files.")
     return manifest, sha256(data)
+
+
+def is_inside(name: str) -> bool:
+    """Whether the name of a file, as metadata give it, stays in their folder."""
+    parts = PurePosixPath(name).parts
+    return bool(parts) and not name.startswith("/") and ".." not in parts and "\0" not in name
 
 
 def folder_hash(folder: Path) -> str:

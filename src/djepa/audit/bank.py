@@ -1,7 +1,4 @@
-"""The audit of a geometry on a bank: stored predictions against recorded outcomes.
-
-Legend: N starts, K candidates, D latent.
-"""
+"""The audit of a geometry on a bank: stored predictions against recorded outcomes."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,4 @@
-"""Checks of audit inputs: arrays of one shape, unique IDs, finite values.
-
-Legend: N starts, K candidates.
-"""
+"""Checks of audit inputs: arrays of one shape, unique IDs, finite values."""
 
 from typing import Any
 

@@ -1,9 +1,9 @@
 """How often a choice succeeds, compared with choices that need no model.
 
-    random    expected success of a candidate drawn from the same pool, the mean of y_i: exact
-    first     the smallest candidate ID
-    densest   the predicted end with the nearest neighbours in its pool (evidence/tokens.py)
-    best      whether any candidate of the pool succeeds
+    RANDOM    expected success of a candidate drawn from the same pool, the mean of y_i: exact
+    FIRST     the smallest candidate ID
+    DENSEST   the predicted end with the nearest neighbours in its pool (evidence/tokens.py)
+    BEST      whether any candidate of the pool succeeds
     closed    (choice - other) / (best - other): the gap closed
 
 Intervals are 95 % over 10,000 resamples of whole starts, the same resamples for all choices.
@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from djepa.align.registry import label
 from djepa.seeds import generator
 
 Floats = npt.NDArray[np.floating[Any]]
-RANDOM, FIRST, DENSEST, BEST = "random pick", "smallest ID", "densest", "best candidate"
+RANDOM, FIRST = label("random"), label("first")
+DENSEST, BEST = label("consensus native"), label("oracle")
 RESAMPLES, CELLS = 10_000, 2**22
 
 

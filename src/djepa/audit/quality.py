@@ -1,7 +1,4 @@
-"""Quality of a geometry's choices on starts that its training did not see.
-
-Legend: N starts, K candidates, B blocks of five controls, D latent.
-"""
+"""Quality of a geometry's choices on starts that its training did not see."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -1,7 +1,4 @@
-"""`djepa.audit`: models against model-free choices, the part that fails, and the gate's risk.
-
-Legend: N starts, K candidates, D latent.
-"""
+"""`djepa.audit`: models against model-free choices, the part that fails, and the gate's risk."""
 
 import importlib.util
 import io

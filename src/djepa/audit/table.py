@@ -12,7 +12,7 @@ from djepa.evaluate.paired import with_ends
 
 def audit_markdown(audits: Sequence[Audit]) -> str:
     """One column per model; every share is given with its denominator."""
-    names, columns = [one.name for one in audits], [_column(one) for one in audits]
+    names, columns = [one.name for one in audits], [audit_column(one) for one in audits]
     return markdown_table("audit", names, columns) + _both_fail(audits)
 
 
@@ -27,7 +27,8 @@ def _both_fail(audits: Sequence[Audit]) -> str:
     return "\n" + markdown_table("both fail", list(failed), columns)
 
 
-def _column(one: Audit) -> dict[str, str]:
+def audit_column(one: Audit) -> dict[str, str]:
+    """What the audit of one model found: row -> text."""
     column = {"starts × candidates": f"{one.starts} × {one.candidates}"}
     if one.choices:
         column |= _choices(one.name, one.choices)
@@ -45,15 +46,20 @@ def _column(one: Audit) -> dict[str, str]:
 
 
 def gate_markdown(aligned: Choices, gate: Selective | None) -> str:
-    """An alignment on the same starts: its choices, and how often they fail by the gate."""
+    """An alignment on the same starts, as a table."""
     name = next(iter(aligned.success))
-    column = _choices(name, aligned)
+    return markdown_table("audit", [name], [gate_column(aligned, gate)])
+
+
+def gate_column(aligned: Choices, gate: Selective | None) -> dict[str, str]:
+    """Row -> text: choices of an alignment, and how often they fail by the gate."""
+    column = _choices(next(iter(aligned.success)), aligned)
     for other in aligned.over:
         if other not in (RANDOM, FIRST, DENSEST):
             column[f"choice minus {other}"] = _points(aligned.over[other])
             column |= _closed(aligned, other)
     if gate is None:
-        return markdown_table("audit", [name], [column])
+        return column
     column |= {
         "fails where the gate opens": f"{gate.opened.percent(True)} of {gate.opened.of}",
         "fails where it abstains (base choice)": f"{gate.shut.percent(True)} of {gate.shut.of}",
@@ -62,7 +68,7 @@ def gate_markdown(aligned: Choices, gate: Selective | None) -> str:
         column[f"aligned choice fails, {100 * coverage:.0f} % of largest advantage"] = rate.percent(
             True
         )
-    return markdown_table("audit", [name], [column])
+    return column
 
 
 def _choices(name: str, choices: Choices) -> dict[str, str]:

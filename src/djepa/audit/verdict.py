@@ -16,8 +16,6 @@ A start whose chosen candidate fails is attributed to the first part that explai
 Realised costs are the model's own cost of the latents of executed states. Without them there is no
 verdict. If the planner's choices are not given, the lowest predicted cost is the choice, and the
 search cannot fail.
-
-Legend: N starts.
 """
 
 from dataclasses import dataclass

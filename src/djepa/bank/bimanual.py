@@ -12,8 +12,8 @@ the cost of the start. Version 1 had no such mark and is refused.
 Legend: N starts, K candidates, H commands, P target coordinates, S numbers in a state.
 """
 
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,11 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from djepa.artefacts.folder import Arrays, Folder, encode, load_arrays, stacked
-from djepa.artefacts.layout import Layout, check_blocks, check_layout
+from djepa.artefacts.folder import Arrays, Folder
+from djepa.artefacts.layout import Layout, check_blocks
 from djepa.artefacts.records import MANIFEST, Kind
-from djepa.artefacts.write import Writer
-from djepa.bank.schema import BLOCK, StartsRecord, shard_name
+from djepa.bank.known import KINDS, read_kind, write_blocks
+from djepa.bank.schema import BLOCK, StartsRecord
 from djepa.errors import DjepaError
 from djepa.pools.bimanual import P
 from djepa.rollout.bimanual import BimanualConfig, BimanualWork, Propose, run_bimanual
@@ -33,7 +33,6 @@ from djepa.rollout.engine import Engine
 from djepa.worlds.bimanual.world import COMMAND
 
 Array = npt.NDArray[Any]
-KINDS = ("decision", "outcome")
 LAYOUT: dict[str, Layout] = {
     "decision": {
         "number": ("int64", "N"),
@@ -136,32 +135,20 @@ class BimanualBank:
         return self._read("outcome")
 
     def _read(self, kind: str) -> Arrays:
-        shards = (self._shard(kind, block) for block in range(self.config.blocks))
-        return stacked(self.path, shards, len(self))
+        blocks = {b: len(self.config.members(b)) for b in range(self.config.blocks)}
+        return read_kind(self._folder, kind, LAYOUT, blocks, self._complaint)
 
-    def _shard(self, kind: str, block: int) -> Arrays:
-        name, numbers = shard_name(kind, block), self.config.members(block)
-        path = self.path / name
-        arrays = load_arrays(path, self._folder.read(name))
-        check_layout(path, arrays, LAYOUT[kind], {"N": len(numbers)}, BIMANUAL.again)
-        if kind == "decision" and not np.array_equal(arrays["number"], numbers):
-            raise DjepaError(f"{path} does not hold the starts of its block. {BIMANUAL.again}")
-        return arrays
+    def _complaint(self, block: int, arrays: Arrays) -> str:
+        same = np.array_equal(arrays["number"], self.config.members(block))
+        return "" if same else "does not hold the starts of its block"
 
 
 def collect_bimanual(
     path: Path, config: BimanualConfig, engine: Engine, propose: Propose
 ) -> BimanualBank:
     """Execute all candidates of all starts into the bank at `path`; resumes a partial bank."""
-    writer = Writer(path, BIMANUAL, {"config": asdict(config)})
-    with writer.opened():
-        if not writer.complete:
-            done = {piece.note["block"] for piece in writer.pieces}
-            missing = (b for b in range(config.blocks) if b not in done)
-            items = ((b, BimanualWork(config, b, propose)) for b in missing)
-            for block, found in engine.map(run_bimanual, items):
-                files = {shard_name(kind, block): encode(of) for kind, of in found.items()}
-                writer.write(files, {"block": block})
-            blocks = [{"starts": len(config.members(b))} for b in range(config.blocks)]
-            writer.finish({**writer.about, "blocks": blocks})
+    work = partial(BimanualWork, config, propose=propose)
+    write_blocks(
+        path, BIMANUAL, config, engine, run_bimanual, work, "There is no start to execute."
+    )
     return BimanualBank(path)

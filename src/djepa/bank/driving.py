@@ -10,7 +10,7 @@ Legend: N scenes, K candidates, C channels and S pixels of what the native model
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from djepa.artefacts.folder import Arrays, Folder, encode, load_arrays, stacked
-from djepa.artefacts.layout import Layout, check_layout
+from djepa.artefacts.folder import Arrays, Folder
+from djepa.artefacts.layout import Layout
 from djepa.artefacts.records import MANIFEST, Kind
-from djepa.artefacts.write import Writer
+from djepa.bank.known import KINDS, read_kind, write_blocks
 from djepa.bank.schema import StartsRecord, shard_name
 from djepa.errors import DjepaError
 from djepa.pools.driving import Vocabulary
@@ -31,7 +31,6 @@ from djepa.rollout.engine import Engine
 from djepa.worlds.traffic.scene import Scene
 
 Array = npt.NDArray[Any]
-KINDS = ("decision", "outcome")
 JUDGED = ("float64", f"N K {len(PARTS)}")
 LAYOUT: dict[str, Layout] = {
     "decision": {
@@ -124,23 +123,17 @@ class TrafficBank:
         return scenes_in(self.config, log, folder)[place]
 
     def _read(self, kind: str) -> Arrays:
-        shards = (self._shard(kind, block) for block in self.blocks)
-        return stacked(self.path, shards, len(self))
+        scenes = (block["starts"] for block in self.manifest["blocks"])
+        blocks = dict(zip(self._numbers, scenes, strict=True))
+        return read_kind(self._folder, kind, LAYOUT, blocks, self._complaint)
 
-    def _shard(self, kind: str, block: int) -> Arrays:
-        number, scenes = self._numbers[block], self.manifest["blocks"][block]["starts"]
-        name = shard_name(kind, number)
-        path = self.path / name
-        arrays = load_arrays(path, self._folder.read(name))
-        check_layout(path, arrays, LAYOUT[kind], {"N": scenes}, TRAFFIC.again)
-        if kind == "decision":
-            logs, most = self.config.members(number), (0, self.config.per_log)
-            ends = np.array([[logs.start, logs.stop], most]).T
-            places = [tuple(place) for place in arrays["place"].tolist()]
-            twice = places != sorted(set(places))
-            if twice or (arrays["place"] < ends[0]).any() or (arrays["place"] >= ends[1]).any():
-                raise DjepaError(f"{path} does not hold scenes of its logs. {TRAFFIC.again}")
-        return arrays
+    def _complaint(self, number: int, arrays: Arrays) -> str:
+        logs, most = self.config.members(number), (0, self.config.per_log)
+        ends, found = np.array([[logs.start, logs.stop], most]).T, arrays["place"]
+        places = [tuple(place) for place in found.tolist()]
+        inside = (found >= ends[0]).all() and (found < ends[1]).all()
+        fine = inside and places == sorted(set(places))
+        return "" if fine else "does not hold scenes of its logs"
 
 
 def _numbers(folder: Folder) -> list[int]:
@@ -188,23 +181,10 @@ def collect_traffic(
     folder: Path | None = None,
 ) -> TrafficBank:
     """Execute all candidates of all scenes into the bank at `path`; resumes a partial bank."""
-    writer, begun = Writer(path, TRAFFIC, {"config": asdict(config)}), dict[int, int]()
-    with writer.opened():
-        if not writer.complete:
-            begun = {piece.note["block"]: piece.note["starts"] for piece in writer.pieces}
-            missing = [block for block in range(config.blocks) if block not in begun]
-            items = ((b, TrafficWork(config, b, vocabulary, view, folder)) for b in missing)
-            for block, found in engine.map(run_traffic, items):
-                scenes = len(found["decision"].get("ids", ()))
-                files = {
-                    shard_name(kind, block): encode(arrays)
-                    for kind, arrays in found.items()
-                    if arrays
-                }
-                writer.write(files, {"block": block, "starts": scenes})
-                begun[block] = scenes
-            blocks = [{"starts": begun[block]} for block in sorted(begun) if begun[block]]
-            if not blocks:
-                raise DjepaError("No scene was found: no car could be the ego.")
-            writer.finish({**writer.about, "blocks": blocks})
+
+    def work(block: int) -> TrafficWork:
+        return TrafficWork(config, block, vocabulary, view, folder)
+
+    nothing = "No scene was found: no car could be the ego."
+    write_blocks(path, TRAFFIC, config, engine, run_traffic, work, nothing)
     return TrafficBank(path)

@@ -1,7 +1,4 @@
-"""Speed of fitting alignments, of decisions and of lifts.
-
-Legend: N starts, K candidates, B blocks, D latent.
-"""
+"""Speed of fitting alignments, of decisions and of lifts."""
 
 import time
 from collections.abc import Iterator

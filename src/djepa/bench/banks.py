@@ -4,8 +4,6 @@ The world is Reacher, because it executes quickly. The geometry is a LeWM of one
 weights: sizes of files and memory are those of any geometry with 64 latent numbers. Time is CPU
 time, each process on one thread, so that other work on the machine does not matter; wall time is
 also given.
-
-Legend: N starts, K candidates.
 """
 
 import json
@@ -31,8 +29,8 @@ from djepa.bank.collect import collect
 from djepa.bank.read import Bank
 from djepa.bench.measure import Options, Row, in_child, peak, peak_of
 from djepa.evidence.evidence import Evidence
-from djepa.interop.decide import decide_bank, load_decider
-from djepa.interop.record import record, write_decisions
+from djepa.interop.decide import decide_bank, load_decider, record
+from djepa.interop.record import write_decisions
 from djepa.models.lewm import LeWM, LeWMConfig
 from djepa.models.nets import initialise
 from djepa.models.predictions import predict_bank

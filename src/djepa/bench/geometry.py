@@ -1,7 +1,4 @@
-"""Speed and memory of decisions by geometries, against the plain way in one run.
-
-Legend: N starts, K candidates.
-"""
+"""Speed and memory of decisions by geometries, against the plain way in one run."""
 
 import time
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,6 @@
 """Growth of time and memory with starts, candidates and workers; each row against the smallest.
 
 A ratio of 4 for four times the size is linear; the operator's attention is O(K²).
-
-Legend: N starts, K candidates.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,4 @@
-"""An exported graph beside torch, on the same starts and threads: size, speed, and equal choices.
-
-Legend: N starts, K candidates.
-"""
+"""An exported graph beside torch, on the same starts and threads: size, speed, equal choices."""
 
 import importlib.util
 import tempfile

@@ -1,8 +1,6 @@
 """Speed of a planner from frames to decision, and agreement of its choices with float32.
 
 At the shipped size with shipped weights, or at the published size with random ones.
-
-Legend: N starts, K candidates.
 """
 
 import time

@@ -1,7 +1,4 @@
-"""The subject of the geometry bench: a model, and a batch of decisions in its world.
-
-Legend: N starts, K candidates, H controls, A action width.
-"""
+"""The subject of the geometry bench: a model, and a batch of decisions in its world."""
 
 import multiprocessing
 import os

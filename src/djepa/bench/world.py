@@ -1,7 +1,4 @@
-"""Speed of execution in worlds, against a plain loop over their `step`, in one run.
-
-Legend: N starts, K candidates, H horizon, A action width, S numbers in a state.
-"""
+"""Speed of execution in worlds, against a plain loop over their `step`, in one run."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator

@@ -10,6 +10,7 @@ from djepa.cli.console import console
 
 if TYPE_CHECKING:
     from djepa.align.fit import Alignment
+    from djepa.audit.report import Report
     from djepa.bank.read import Bank
 
 RECORD, RECORDED, ARRAYS = "a decision record", "recorded episodes", "arrays"
@@ -20,7 +21,7 @@ TAKES = {  # kind of input -> options that have an effect
     RECORDED: {"geometry", "device"},
     ARRAYS: {"alignment", *WRITTEN},
     BANK: {"geometry", "alignment", "realised", "device", *WRITTEN},
-    DECIDED: {"decisions", *WRITTEN},
+    DECIDED: {"decisions", "page", "starts", *WRITTEN},
 }
 
 
@@ -49,15 +50,16 @@ class Audit:
     """Also write the numbers here, start by start."""
     figure: Path | None = None
     """Also draw the successes here (.png or .svg; extra `report`)."""
+    page: Path | None = None
+    """With --decisions: also write a page here (.html) with the audit and the inspector, in which
+    every candidate of a decision can be replayed."""
+    starts: tuple[int, ...] = ()
+    """Start IDs to show on the page; without it some that tell most."""
 
     def run(self) -> int:
         """Audit and print the table."""
-        from djepa.align.store import load_alignment
-        from djepa.audit.arrays import audit_arrays
-        from djepa.audit.bank import report_bank
-        from djepa.audit.record import audit_decisions, executed_markdown
+        from djepa.audit.record import executed_markdown
         from djepa.audit.recorded import audit_recorded
-        from djepa.bank.read import Bank
         from djepa.errors import DjepaError
         from djepa.files import to_json, write_atomically
         from djepa.interop.record import read_decisions
@@ -72,25 +74,47 @@ class Audit:
         if kind == RECORDED:
             console.print(audit_recorded(self.what, self.geometry, self.device))
             return 0
-        alignment = load_alignment(self.alignment) if self.alignment else None
-        if kind == ARRAYS:
-            found = audit_arrays(self.what, alignment)
-        elif self.decisions:
-            found = audit_decisions(read_decisions(self.decisions), Bank(self.what))
-        else:
-            self._check_bank(bank := Bank(self.what), alignment)
-            console.print(f"auditing {', '.join(self.geometry)} ...")
-            found = report_bank(bank, self.geometry, self.device, self.realised, alignment)
+        found = self._decided(self.what) if kind == DECIDED else self._audited(self.what, kind)
         if self.json:
             write_atomically(self.json, to_json(found.as_rows()).encode())
         if self.figure:
             found.plot(self.figure)
         console.print(found.table())
+        if self.page:
+            console.print(f"open {self.page}")
         return 0
+
+    def _audited(self, what: Path, kind: str) -> "Report":
+        """The audit of arrays or of a bank."""
+        from djepa.align.store import load_alignment
+        from djepa.audit.arrays import audit_arrays
+        from djepa.audit.bank import report_bank
+        from djepa.bank.read import Bank
+
+        alignment = load_alignment(self.alignment) if self.alignment else None
+        if kind == ARRAYS:
+            return audit_arrays(what, alignment)
+        self._check_bank(bank := Bank(what), alignment)
+        console.print(f"auditing {', '.join(self.geometry)} ...")
+        return report_bank(bank, self.geometry, self.device, self.realised, alignment)
+
+    def _decided(self, what: Path) -> "Report":
+        """The audit of a decision record against a bank, and its page if one is wanted."""
+        from djepa.audit.record import audit_decisions
+        from djepa.bank.read import Bank
+        from djepa.interop.record import read_decisions
+        from djepa.report.decisions import write_decisions_page
+
+        assert self.decisions is not None
+        bank, given = Bank(what), read_decisions(self.decisions)
+        found = audit_decisions(given, bank)
+        if self.page:
+            write_decisions_page(self.page, bank, given, found, self.starts)
+        return found
 
     def _check(self) -> None:
         """Refuse invalid inputs and outputs before any work."""
-        from djepa.artefacts.claim import JSON_OF, claim_figure, claim_file
+        from djepa.artefacts.claim import JSON_OF, PAGE, claim_figure, claim_file
         from djepa.audit.report import check_figure
         from djepa.errors import DjepaError
 
@@ -100,6 +124,8 @@ class Audit:
         wrong = [f"--{name}" for name in given if name not in TAKES[kind]]
         if self.decisions and "--alignment" in wrong:
             raise DjepaError("Give --decisions or --alignment: a record has its own choices.")
+        if kind in (RECORD, BANK) and self.page:
+            raise DjepaError("--page shows a record's choices in a bank: BANK --decisions FILE.")
         if wrong:
             raise DjepaError(f"An audit of {kind} takes no {' and no '.join(wrong)}.")
         if self.figure:
@@ -107,6 +133,10 @@ class Audit:
             claim_figure(self.figure)
         if self.json:
             claim_file(self.json, JSON_OF["audit"])
+        if self.page:
+            claim_file(self.page, PAGE)
+        elif self.starts:
+            raise DjepaError("--starts are those of --page: name its file.")
 
     def _kind(self) -> str:
         """The kind of the input, a key of `TAKES`."""

@@ -27,7 +27,8 @@ class Check:
     seed: int = 0
     """Which ones."""
     geometry: Path | None = None
-    """Planner and retained banks: folder of the weights that proposed them, if not shipped."""
+    """Planner and retained banks: folder, or V-JEPA 2-AC's file, of the weights that proposed them,
+    if not shipped."""
 
     def run(self) -> int:
         """Print a line per property that holds; stop at the first that does not."""

@@ -53,7 +53,8 @@ class Costs:
     """Only for --profile planner and pusht-confirmation: candidates by a native cost."""
 
     geometry: str = ""
-    """The geometry whose native cost it is, by name or a folder; by default the world's TD-JEPA."""
+    """The geometry whose native cost it is, by name or a folder; by default the world's TD-JEPA.
+    arm: also V-JEPA 2-AC's file in a clone of its repository."""
     keep: int = 63
     """Candidates per start."""
     device: str = "cpu"
@@ -68,6 +69,10 @@ class Costs:
     """planner: how many of a population the next is drawn around."""
     spread: float = 1.0
     """planner: deviation of the first population, in units of the training controls'."""
+    momentum: float = 0.0
+    """planner: share of the old mean and deviation that every refit keeps."""
+    axes: tuple[float, ...] = ()
+    """planner: factors of that deviation, one an axis; 0: the axis is not searched."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +138,8 @@ class Collect:
         of, own = self.costs, f"{config.world}-tdjepa"
         geometry = of.geometry or (own if own in shipped() else "tdjepa")
         if config.profile == "planner":
-            cem = CEM(of.samples, of.iterations, of.elites, of.keep)
-            return CEMProposer(geometry, cem, of.spread, config.horizon, of.device)
+            cem = CEM(of.samples, of.iterations, of.elites, of.keep, of.momentum)
+            return CEMProposer(geometry, cem, of.spread, config.horizon, of.device, of.axes)
         return RetainingProposer(geometry, Retention(of.keep, of.top), config.horizon, of.device)
 
     def _summarise(self, bank: "Bank", fresh: int, seconds: float) -> None:

@@ -136,6 +136,7 @@ class Export:
         from djepa.interop.onnx import export_onnx
         from djepa.lift.planner import load_planner
 
+        loaded, of = load_planner(planner), sha256(read_bytes(planner))
         console.print("exporting the graph, which takes a minute ...")
-        export_onnx(load_planner(planner), path, self.horizon, sha256(read_bytes(planner)))
+        export_onnx(loaded, path, self.horizon, of)
         console.print(f"{path}: {path.stat().st_size / 1e6:.1f} MB")

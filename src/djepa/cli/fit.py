@@ -30,8 +30,7 @@ class FitAlignment:
     out: Path = Path("runs/alignment")
     """Folder for the alignment; with several presets a folder of such folders."""
     preset: tuple[str, ...] = ("best",)
-    """best (log costs of four geometries), published (LeWM, TD-JEPA), four (on JEPA-WM's rank),
-    four-fused, log, logs, pointwise, ranks, lewm or tdjepa. Several are fitted at the same time."""
+    """One or more of {presets}. Several are fitted at the same time."""
     guarantee: Path | None = None
     """Bank of further starts on which --harm is certified; not those of the calibration."""
     harm: float = 0.02

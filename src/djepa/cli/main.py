@@ -2,7 +2,7 @@
 
 import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache, reduce
 from operator import or_
@@ -13,6 +13,7 @@ import tyro
 from docstring_parser import parse_from_object
 from tyro.conf import DisallowNone, OmitArgPrefixes, arg, subcommand
 
+from djepa.align.registry import METHODS
 from djepa.artefacts.store import locate
 from djepa.cli.audit import Audit
 from djepa.cli.bench import Bench
@@ -35,6 +36,7 @@ from djepa.cli.train import Train
 from djepa.cli.weights import Weights
 from djepa.errors import DjepaError
 from djepa.files import advice
+from djepa.studies.names import APART, MAIN, STUDIES
 
 COMMANDS: dict[str, Any] = {
     "collect": Collect,
@@ -131,7 +133,7 @@ def _run(given: list[str]) -> int:
 def _plain_help(kind: Any) -> None:
     """The help of each field in one paragraph; defaults as a user would type them, if at all.
 
-    tyro would keep the line breaks of the source.
+    tyro would keep the line breaks of the source. A word in braces is a list of names.
     """
     for base in filter(is_dataclass, kind.__mro__):
         hints = {f.name: _default(f.name, f.default) for f in fields(base)}
@@ -140,12 +142,21 @@ def _plain_help(kind: Any) -> None:
                 _plain_help(of)
         for field in parse_from_object(base).params:
             name, text = field.arg_name, " ".join((field.description or "").split())
+            for word, names in _NAMES.items():
+                text = text.replace(f"{{{word}}}", ", ".join(names))
             own = base.__annotations__[name]
             many = _MANY.get(own)  # tyro would say [STR [STR ...]]
             given = arg(help=text, help_behavior_hint=hints[name], metavar=many)
             base.__annotations__[name] = Annotated[own, given]
 
 
+_FITTED = [method for method in reversed(METHODS.values()) if method.preset]
+_NAMES: dict[str, Iterable[str]] = {
+    "presets": {m.preset: f"{m.preset} ({m.label})" for m in _FITTED}.values(),
+    "studies": STUDIES,
+    "apart": APART,
+    "main": MAIN,
+}
 _MANY: dict[Any, str] = {
     tuple[str, ...]: "STR ...",
     tuple[int, ...]: "INT ...",

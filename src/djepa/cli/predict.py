@@ -23,7 +23,8 @@ class Predict:
     bank: Annotated[Path, Positional, arg(metavar="BANK")]
     """The bank."""
     geometry: tuple[str, ...] = ("lewm", "tdjepa", "jepawm", "dinowm")
-    """Shipped geometries by name, folders of weights, or a planner: all geometries in it."""
+    """Shipped geometries by name, folders of weights, V-JEPA 2-AC's file in a clone of its
+    repository, or a planner: all geometries in it."""
     futures: Annotated[bool, FlagCreatePairsOff, STORED] = False
     """Store the predicted futures too, however wide; without either flag, those of at most 1,024
     numbers."""
@@ -57,9 +58,9 @@ class Predict:
         """Geometries, not yet on the device, and the hashes of their weights."""
         from djepa.lift.file import SUFFIX
         from djepa.lift.planner import planned_geometries
-        from djepa.models.weights import load_geometry, weights_hash
+        from djepa.models.source import open_geometry, source_hash
 
         if name.endswith(SUFFIX):
             yield from planned_geometries(Path(name), "cpu", world)
         else:
-            yield load_geometry(name, world=world), weights_hash(name)
+            yield open_geometry(name, world=world), source_hash(name)

@@ -15,10 +15,8 @@ class RunStudy:
     """Collect, predict, fit, decide, measure and report. Run again to resume."""
 
     study: Annotated[str, Positional, arg(metavar="STUDY")] = "pusht"
-    """Which: pusht, reacher, granular, shapes, appearance, controls, control, driving, arm,
-    bimanual, or all of these; cube; aloha; appearance-v2 (milder looks); main-pusht, main-reacher,
-    main-granular and main-fine have every method of the paper's main table, and table makes it of
-    stored rows."""
+    """One of {studies}, or all of these. Apart from them: {apart}; {main} have every method of the
+    paper's main table on one task, and table makes it of stored rows."""
     preset: str = "quick"
     """quick (minutes), paper (the published population sizes) or large (narrow intervals); of
     pusht also frozen (paper without plasticity and fine-tuning, which need a GPU), of control also
@@ -37,6 +35,9 @@ class RunStudy:
     recorded: Path | None = None
     """Of driving: a folder of recorded traffic (npz, CommonRoad xml, ScenarioNet pkl), on which
     methods are compared beside generated traffic; nothing is fitted on it."""
+    geometry: str = ""
+    """Of arm: the model that searches, instead of the shipped one: a folder that
+    `python -m djepa.models.ac_train` wrote, or V-JEPA 2-AC's file in a clone of its repository."""
     until: str = ""
     """Name of the last stage to run; all without it."""
     rows: tuple[Path, ...] = ()
@@ -47,10 +48,13 @@ class RunStudy:
         """Run the stages that are missing."""
         from importlib.util import find_spec
 
-        from djepa.errors import MissingExtraError, check_name
-        from djepa.studies.index import APART, MAIN, STUDIES, write_index
+        from djepa.errors import DjepaError, MissingExtraError, check_name
+        from djepa.studies.index import write_index
+        from djepa.studies.names import APART, MAIN, STUDIES
 
         check_name("study", self.study, (*STUDIES, *APART, *MAIN, "all", "table"))
+        if self.geometry and self.study != "arm":
+            raise DjepaError("--geometry names the model of the study 'arm', and of no other.")
         if self.study == "table":
             return self._table()
         if not self.until and find_spec("matplotlib") is None:  # before the work, not after
@@ -90,15 +94,21 @@ class RunStudy:
 
     def _one(self, name: str, out: Path) -> None:
         from djepa.studies.design import Place
-        from djepa.studies.index import get_design
-        from djepa.studies.results import Results, verdict
+        from djepa.studies.findings import findings
+        from djepa.studies.names import get_design
+        from djepa.studies.results import Results
         from djepa.studies.stages import run_stages
         from djepa.studies.study import new_study
 
         place = Place(out, self.execution.start(), self.device, self.seed, self.recorded)
-        study = new_study(get_design(name), place, self.preset, self.pools)
+        design = get_design(name)
+        if self.geometry:
+            from djepa.studies.arm import arm_with
+
+            design = arm_with(self.geometry)
+        study = new_study(design, place, self.preset, self.pools)
         run_stages(study.stages(), console.print, self.until)
         if not self.until:
-            for line in verdict(Results(out, study.design)):
+            for line in findings(Results(out, study.design)):
                 console.print(line.replace("**", ""))
             console.print(f"open {out / 'report.html'}")

@@ -27,7 +27,8 @@ from djepa.checks import check_int
 from djepa.control.parts import Parts, Sight, shipped_alignment
 from djepa.control.recorded import cheapest
 from djepa.errors import DjepaError, check_name
-from djepa.interop.record import DecisionRecord, Scorer, record
+from djepa.interop.decide import record
+from djepa.interop.record import DecisionRecord, Scorer
 from djepa.models.precision import arithmetic
 from djepa.models.protocol import STRIDE
 from djepa.pools.cem import CEM, Run, Variant

@@ -1,7 +1,4 @@
-"""Paired comparison of two methods on the same starts: gains, losses, interval and p-value.
-
-Legend: N starts.
-"""
+"""Paired comparison of two methods on the same starts: gains, losses, interval and p-value."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -77,9 +77,14 @@ class Verdict:
         return f"{gain}, adjusted p {p}"
 
     @property
+    def than(self) -> str:
+        """The word in a sentence, such as `is better than`."""
+        return _THAN[self.word]
+
+    @property
     def phrase(self) -> str:
         """Such as `is better than fusion of two models: +3.1 points (+1.0 to +5.2), ...`."""
-        return f"{_THAN[self.word]} {label(self.theirs)}: {self.points}"
+        return f"{self.than} {label(self.theirs)}: {self.points}"
 
     @property
     def sentence(self) -> str:

@@ -1,7 +1,4 @@
-"""Strict orders within a pool. Scores are compared in float64; ties go to the smaller ID.
-
-Legend: N starts, K candidates.
-"""
+"""Strict orders within a pool. Scores are compared in float64; ties go to the smaller ID."""
 
 import torch
 from torch import Tensor

@@ -1,7 +1,4 @@
-"""Last latents read from file on demand, for banks whose latents do not fit into memory.
-
-Legend: N starts, K candidates, D latent.
-"""
+"""Last latents read from file on demand, for banks whose latents do not fit into memory."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -21,7 +21,8 @@ from djepa.align.fit import Alignment
 from djepa.errors import DjepaError, check_name
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import check_pools, order
-from djepa.interop.record import DecisionRecord, Scorer, record
+from djepa.interop.decide import record
+from djepa.interop.record import DecisionRecord, Scorer
 from djepa.seeds import seed_for
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from djepa.artefacts.records import read_bytes, sha256
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
-from djepa.interop.record import encoded, record
+from djepa.evidence.ranks import best
+from djepa.interop.record import DecisionRecord, GateState, Scorer, encoded
 from djepa.lift.planner import load_planner
 from djepa.rollout.engine import Engine, in_order
 from djepa.threads import one_thread
@@ -116,3 +117,33 @@ def _parts(bank: Bank, decider: Decider) -> Iterator[Evidence]:
         if len(seen) < before + len(evidence):
             raise DjepaError("A start ID stands twice; every start has one of its own.")
         yield evidence
+
+
+def record(evidence: Evidence, decision: Decision, gate: Gate) -> list[DecisionRecord]:
+    """Records of decisions that an alignment made of this evidence; no outcome is known yet."""
+    advantage = gate.advantage(decision.base, decision.refined, evidence.ids).tolist()
+    kept = evidence.ids.gather(1, best(decision.base, evidence.ids)[:, None])[:, 0].tolist()
+    found = []
+    for i, start in enumerate(evidence.identities):
+        scorers = [Scorer(n, tuple(evidence.cost(n)[i].tolist())) for n in evidence.names]
+        base, refined = decision.base[i].tolist(), decision.refined[i].double().tolist()
+        scorers += [
+            Scorer(_free("base", evidence), tuple(base), kind="base"),
+            Scorer(_free("aligned", evidence), tuple(refined), kind="aligned"),
+        ]
+        found.append(
+            DecisionRecord(
+                start,
+                tuple(evidence.ids[i].tolist()),
+                int(decision.choice[i]),
+                tuple(decision.order[i].tolist()),
+                tuple(scorers),
+                GateState(bool(decision.opened[i]), advantage[i], gate.threshold, kept[i]),
+            )
+        )
+    return found
+
+
+def _free(name: str, evidence: Evidence) -> str:
+    """A name for one of our scores that no geometry has."""
+    return f"{name} score" if name in evidence.names else name

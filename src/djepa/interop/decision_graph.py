@@ -2,8 +2,6 @@
 
 It is the planner's own code, except for orders: an ONNX sort need not be stable, so ranks are
 counted, which breaks ties by ID as `ranks` does.
-
-Legend: N starts, K candidates, B blocks, A action width, D latent.
 """
 
 from collections.abc import Sequence

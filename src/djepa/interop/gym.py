@@ -5,8 +5,6 @@ gymnasium.make_vec("djepa.interop.gym:djepa/World-v0", 4, world="push", shape="L
 
 `world` is push, reacher, granular or one of your own, `package.module:TASK`. The goal frame is
 `info["goal"]`, as in stable-worldmodel.
-
-Legend: S numbers in a state, A action width.
 """
 
 from collections import deque

@@ -2,8 +2,6 @@
 
 Frames, history, goal, candidates, IDs and proprioception in; choice, order, gate, costs and scores
 out; any number of starts and candidates.
-
-Legend: N starts, K candidates.
 """
 
 import warnings

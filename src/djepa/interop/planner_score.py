@@ -18,7 +18,8 @@ from torch import Tensor
 
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
-from djepa.interop.record import DecisionRecord, record
+from djepa.interop.decide import record
+from djepa.interop.record import DecisionRecord
 from djepa.lift.planner import Planner
 from djepa.models.fast import Inputs
 from djepa.models.protocol import CONTEXT, STRIDE

@@ -7,22 +7,24 @@ inspector read it, and other programs can do both: `schema()` is its JSON schema
 Legend: N decisions, K candidates.
 """
 
+import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from djepa.align.fit import Decision
-from djepa.align.gates import Gate
 from djepa.artefacts.claim import DECISIONS, claim_file
 from djepa.artefacts.records import LARGEST, decode, read_bytes
 from djepa.artefacts.store import locate
 from djepa.errors import DjepaError
-from djepa.evidence.evidence import Evidence
-from djepa.evidence.ranks import best
 from djepa.files import to_json, write_atomically
+
+OWN_HASH = msgspec.Meta(
+    pattern="^[0-9a-f]{64}$",
+    description="SHA-256 of the file as djepa writes it, without this line; may be absent.",
+)
 
 
 class Scorer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,38 +94,9 @@ class Decisions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     decisions: tuple[DecisionRecord, ...]
     made_from: dict[str, str] = {}  # input -> its hash
+    sha256: Annotated[str, OWN_HASH] | None = None
     format: Literal["djepa-decisions"] = "djepa-decisions"
     version: Literal[1] = 1
-
-
-def record(evidence: Evidence, decision: Decision, gate: Gate) -> list[DecisionRecord]:
-    """Records of decisions that an alignment made of this evidence; no outcome is known yet."""
-    advantage = gate.advantage(decision.base, decision.refined, evidence.ids).tolist()
-    kept = evidence.ids.gather(1, best(decision.base, evidence.ids)[:, None])[:, 0].tolist()
-    found = []
-    for i, start in enumerate(evidence.identities):
-        scorers = [Scorer(n, tuple(evidence.cost(n)[i].tolist())) for n in evidence.names]
-        base, refined = decision.base[i].tolist(), decision.refined[i].double().tolist()
-        scorers += [
-            Scorer(_free("base", evidence), tuple(base), kind="base"),
-            Scorer(_free("aligned", evidence), tuple(refined), kind="aligned"),
-        ]
-        found.append(
-            DecisionRecord(
-                start,
-                tuple(evidence.ids[i].tolist()),
-                int(decision.choice[i]),
-                tuple(decision.order[i].tolist()),
-                tuple(scorers),
-                GateState(bool(decision.opened[i]), advantage[i], gate.threshold, kept[i]),
-            )
-        )
-    return found
-
-
-def _free(name: str, evidence: Evidence) -> str:
-    """A name for one of our scores that no geometry has."""
-    return f"{name} score" if name in evidence.names else name
 
 
 def write_decisions(
@@ -133,38 +106,77 @@ def write_decisions(
 ) -> None:
     """Write decisions to one file atomically; only one is in memory at a time.
 
-    They may already be `encoded`. A file of another kind is not overwritten.
+    They may already be `encoded`. A file of another kind is not overwritten. The file holds the
+    SHA-256 of its other lines.
     """
-    empty = Decisions((), dict(made_from or {}))
-    before, _, after = _text(empty).partition("[]")
 
     def parts() -> Iterator[bytes]:
-        yield f"{before}[".encode()
-        between, end = "\n  ", ""
-        for one in decisions:
-            yield (between + (one if isinstance(one, str) else encoded(one))).encode()
-            between, end = ",\n  ", "\n "
-        yield f"{end}]{after}".encode()
+        digest = hashlib.sha256()
+        *frame, last = _frame(made_from or {})
+        for part in _lines(decisions, *frame):
+            digest.update(part)
+            yield part
+        digest.update(last)
+        yield f' "sha256": "{digest.hexdigest()}",\n'.encode() + last
 
     claim_file(path, DECISIONS)
     write_atomically(locate(path), parts())
 
 
+def content_hash(given: Decisions) -> str:
+    """SHA-256 of the lines that `write_decisions` writes of this, other than the hash."""
+    *frame, last = _frame(given.made_from)
+    digest = hashlib.sha256()
+    for part in (*_lines(given.decisions, *frame), last):
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _frame(made_from: Mapping[str, str]) -> tuple[bytes, bytes, bytes]:
+    """What a file holds before its decisions, between them and the hash, and after the hash."""
+    rest = msgspec.to_builtins(Decisions((), dict(made_from)))
+    del rest["sha256"]
+    before, _, after = to_json(rest, strict=True).partition("[]")
+    between, last, end = after.rpartition(' "version"')
+    return f"{before}[".encode(), f"]{between}".encode(), f"{last}{end}".encode()
+
+
+def _lines(
+    decisions: Iterable[DecisionRecord | str], before: bytes, after: bytes
+) -> Iterator[bytes]:
+    """The text of a file up to its hash."""
+    yield before
+    between, end = "\n  ", ""
+    for one in decisions:
+        yield (between + (one if isinstance(one, str) else encoded(one))).encode()
+        between, end = ",\n  ", "\n "
+    yield end.encode() + after
+
+
 def encoded(decision: DecisionRecord) -> str:
-    """A record as JSON text."""
-    return _text(decision).rstrip().replace("\n", "\n  ")
-
-
-def _text(value: Decisions | DecisionRecord) -> str:
-    return to_json(msgspec.to_builtins(value), strict=True)
+    """A record as JSON text, with the types that it has when it is read: 1 as a score is 1.0."""
+    try:
+        same = msgspec.convert(msgspec.to_builtins(decision), DecisionRecord)
+    except msgspec.ValidationError as error:
+        raise DjepaError(f"decision {decision.start[:16]}: {error}.") from None
+    text = to_json(msgspec.to_builtins(same), strict=True)
+    return text.rstrip().replace("\n", "\n  ")
 
 
 def read_decisions(path: Path | str) -> Decisions:
-    """A file of decisions, strictly: an unknown field or a contradiction is an error."""
+    """A file of decisions, strictly: an unknown field or a contradiction is an error.
+
+    So is a hash that is not that of the content. Other programs may leave it out.
+    """
     path = locate(path)
     found = decode(path, read_bytes(path, LARGEST), Decisions, whole=False)  # from any program
     if len({one.start for one in found.decisions}) < len(found.decisions):
         raise DjepaError(f"{path}: a start stands twice.")
+    if found.sha256 and found.sha256 != content_hash(found):
+        raise DjepaError(
+            f"{path} was changed after it was written: its sha256 is that of other content. "
+            "Restore it or make it again; a program that changes a record leaves sha256 out."
+        )
     return found
 
 

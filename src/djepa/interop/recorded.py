@@ -7,7 +7,7 @@ Legend: T frames of an episode, S side of a stored frame, A action width.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from djepa.artefacts.folder import encode
 from djepa.artefacts.write import Writer
 from djepa.checks import check_int
 from djepa.errors import DjepaError, check_name
+from djepa.interop.foreign import guarded
 from djepa.tasks.recorded import EXACT, RECORDED, SHARD
 
 Frames = npt.NDArray[np.uint8]
@@ -48,15 +49,19 @@ class Columns:
     pixels: str = ""
     action: str = "action"
 
+    def __str__(self) -> str:
+        return f"frames: {self.pixels or 'default'}, controls: {self.action}"
 
-def get_reader(name: str) -> Callable[[Path, Columns], Iterator[RecordedEpisode]]:
-    """A reader by the name of its format."""
+
+Reader = Callable[[Path, Columns], Iterator[RecordedEpisode]]
+
+
+def get_reader(name: str) -> Reader:
+    """A reader by the name of its format; whatever goes wrong in it is an error with the path."""
     check_name("format", name, READERS)
     module, _, attribute = READERS[name].partition(":")
-    found: Callable[[Path, Columns], Iterator[RecordedEpisode]] = getattr(
-        import_module(module), attribute
-    )
-    return found
+    read: Reader = getattr(import_module(module), attribute)
+    return lambda path, columns: guarded(path, read(path, columns))
 
 
 def write_recorded(
@@ -80,7 +85,7 @@ def write_recorded(
             writer.tidy()
             return out
         done = {int(piece.note["block"]) for piece in writer.pieces}
-        for block, part in enumerate(_blocks(episodes, most)):
+        for block, part in enumerate(_blocks(source, episodes, most)):
             widths = {one.controls.shape[1] for one in part} | ({actions} if actions else set())
             if len(widths) > 1:
                 raise DjepaError(
@@ -100,12 +105,14 @@ def write_recorded(
     return out
 
 
-def _blocks(episodes: Iterable[RecordedEpisode], most: int) -> Iterator[list[RecordedEpisode]]:
+def _blocks(
+    source: str, episodes: Iterable[RecordedEpisode], most: int
+) -> Iterator[list[RecordedEpisode]]:
     part, frames = list[RecordedEpisode](), 0
     for number, episode in enumerate(episodes):
         if most and number == most:
             break
-        part.append(_whole(episode, number))
+        part.append(_whole(f"{source}: episode {number}", episode))
         frames += len(part[-1].frames)
         if frames >= BLOCK:
             yield part
@@ -114,22 +121,24 @@ def _blocks(episodes: Iterable[RecordedEpisode], most: int) -> Iterator[list[Rec
         yield part
 
 
-def _whole(episode: RecordedEpisode, number: int) -> RecordedEpisode:
+def _whole(name: str, episode: RecordedEpisode) -> RecordedEpisode:
     """Check an episode, and end it after the first NaN control, which some formats use as end."""
     frames, controls = episode.frames, np.asarray(episode.controls, np.float32)
-    if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != np.uint8:
+    if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != np.uint8 or not frames.size:
         raise DjepaError(
-            f"Episode {number}: frames must be uint8 (T, height, width, 3), got {frames.dtype} "
+            f"{name}: frames must be uint8 (T, height, width, 3), none of it 0, got {frames.dtype} "
             f"{frames.shape}."
         )
-    if controls.ndim != 2 or len(controls) != len(frames) or not len(frames):
+    if controls.ndim != 2 or len(controls) != len(frames) or not controls.size:
         raise DjepaError(
-            f"Episode {number}: {len(frames)} frames need as many controls, got {controls.shape}."
+            f"{name}: {len(frames)} frames need as many controls, got {controls.shape}."
         )
-    bad = np.asarray(~np.isfinite(controls).all(axis=1))
+    if np.isinf(controls).any():
+        raise DjepaError(f"{name}: a control is infinite, or too large for float32.")
+    bad = np.asarray(np.isnan(controls).any(axis=1))
     end = int(bad.argmax()) + 1 if bad.any() else len(frames)
     if bad[:-1].any() and not bad[end - 1 :].all():
-        raise DjepaError(f"Episode {number}: control {end - 1} is not finite, later ones are.")
+        raise DjepaError(f"{name}: control {end - 1} is not finite, later ones are.")
     return RecordedEpisode(frames[:end], np.nan_to_num(controls[:end]))
 
 
@@ -160,5 +169,5 @@ def import_episodes(
     if not path.exists():
         raise DjepaError(f"There is no {path}.")
     read = get_reader(format)
-    source = f"{format} {path.name} {asdict(columns)}"
+    source = f"{format} {path.name} ({columns})"
     return write_recorded(out, read(path, columns), source, report=report, **sizes)

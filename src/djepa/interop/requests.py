@@ -1,7 +1,4 @@
-"""Checks of requests: limits, and arrays that fit the planner.
-
-Legend: N starts, K candidates, H controls, A action width.
-"""
+"""Checks of requests: limits, and arrays that fit the planner."""
 
 import ipaddress
 import math

@@ -45,12 +45,17 @@ def load_head(folder: Path) -> TemporalTransport:
     """Read a head; any missing or altered file raises an error."""
     stored = Folder(folder, HEAD)
     record: HeadRecord = stored.record(CARD)
-    tensors = stored.tensors(TENSORS)
-    bias = tensors.get("up.bias")
-    if bias is None or bias.shape != (record.hidden,):  # check before allocating
-        raise DjepaError(f"{stored.path / TENSORS} has not the {record.hidden} units of its card.")
     if not 0 < record.radius < float("inf"):
         raise DjepaError(f"{stored.path / CARD}: the radius must be above 0, not {record.radius}.")
-    head = TemporalTransport(record.hidden, record.radius)
-    fill(head, tensors, stored.path / TENSORS, exact=True)
+    return filled(stored, TENSORS, record.hidden, record.radius)
+
+
+def filled(stored: Folder, file: str, hidden: int, radius: float) -> TemporalTransport:
+    """The head of a stored file, which must have the units that a card says."""
+    tensors = stored.tensors(file)
+    bias = tensors.get("up.bias")
+    if bias is None or bias.shape != (hidden,):  # check before allocating
+        raise DjepaError(f"{stored.path / file} has not the {hidden} units of its card.")
+    head = TemporalTransport(hidden, radius)
+    fill(head, tensors, stored.path / file, exact=True)
     return head.requires_grad_(False)

@@ -5,8 +5,6 @@
 π_i in 1, ..., K is the rank of candidate i in the final order, and u_i the direction from the goal
 to its last latent, of unit root mean square. Its native mean squared distance to the goal becomes
 (π_i / (K + 1))² (Proposition 4).
-
-Legend: N starts, K candidates, B blocks, D latent.
 """
 
 import torch

@@ -1,8 +1,6 @@
 """A planner: geometries, alignment, composition and lift. Maps frames and candidates to a plan.
 
 `djepa export` writes all of it into one file (lift/file.py); `load_planner` reads it.
-
-Legend: N starts, K candidates, H controls, B blocks of five, A action width, D latent.
 """
 
 from collections.abc import Iterable, Mapping

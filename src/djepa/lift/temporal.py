@@ -25,8 +25,8 @@ from djepa.artefacts.records import typed
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import check_values, ordinal_ranks
+from djepa.lift.head import filled
 from djepa.lift.transport import TemporalTransport
-from djepa.models.weights import fill
 
 # (N, K, B, D) futures, (N, D) goals -> (N, K) cost, such as `TDJEPA.native_cost`
 Criterion = Callable[[Tensor, Tensor], Tensor]
@@ -188,15 +188,11 @@ def load_temporal(folder: Path) -> TemporalAlignment:
     own = stored.record("card.json").get("transport")
     if own is None:
         raise DjepaError(f"{folder} holds an alignment without transport.")
-    said, tensors = typed(stored.path / "card.json", own, TransportRecord), stored.tensors(HEAD)
+    said = typed(stored.path / "card.json", own, TransportRecord)
     config = TemporalConfig(relational.config, **asdict(said.config))
-    bias = tensors.get("up.bias")
-    if bias is None or bias.shape != (config.hidden,):  # check before allocating
-        raise DjepaError(f"{stored.path / HEAD} has not the {config.hidden} units of its card.")
-    head = TemporalTransport(config.hidden, config.radius)
-    fill(head, tensors, stored.path / HEAD, exact=True)
+    head = filled(stored, HEAD, config.hidden, config.radius)
     history = tuple(Checkpoint(**asdict(checkpoint)) for checkpoint in said.history)
-    return TemporalAlignment(config, relational, head.requires_grad_(False), history)
+    return TemporalAlignment(config, relational, head, history)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from djepa.errors import DjepaError
 from djepa.worlds.arms.table import ACTIONS, CLOSE, SMALL, STEP
 
 POSE = 7
@@ -94,6 +95,11 @@ class ACGeometry(nn.Module, ABC):
     @torch.inference_mode()
     def encode(self, frames: Tensor, proprio: Tensor) -> Tensor:
         """Frames (..., I, I, 3) and poses (..., 7) -> latents (..., D)."""
+        if proprio.shape[-1] != POSE:
+            raise DjepaError(
+                f"{self.name} reads poses of {POSE} numbers, as the world 'arm' gives them, not of "
+                f"{proprio.shape[-1]}."
+            )
         tokens = self.tokens(frames.flatten(0, -4)).flatten(1)
         latents = torch.cat([tokens, proprio.float().reshape(-1, POSE)], dim=1)
         return latents.view(*frames.shape[:-3], -1)

@@ -19,13 +19,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 import tyro
 from torch import Tensor, nn
 
 from djepa.errors import check_name
 from djepa.models.ac import ActionConditioned, to_moves
 from djepa.models.kinds import build
+from djepa.models.native import fit_components
 from djepa.models.step import Step
 from djepa.models.weights import save_geometry
 from djepa.rollout.engine import LocalEngine, in_order
@@ -37,8 +37,7 @@ from djepa.worlds.behaviours import drive
 
 LENGTH = 8  # controls of an episode
 WINDOW = 2  # steps that the predictor is rolled out in training
-FRAMES, PATCHES = 400, 20_000  # episodes and patches that the encoder is fitted to
-SCALE = 0.5  # of the components, so that tokens of objects are about 1 and empty ones less
+FRAMES = 400  # episodes that the encoder is fitted to
 HELD = 16  # every 16th episode is held out
 
 
@@ -136,32 +135,9 @@ def fit(model: ActionConditioned, data: Data, config: ACTraining) -> dict[str, f
     _standardise(model, data)
     seen, rng = torch.arange(len(data.frames)) % HELD != 0, generator("arm-patches", config.seed)
     some = torch.from_numpy(rng.permutation(seen.nonzero().flatten().numpy())[:FRAMES])
-    fit_encoder(model, data.frames[some.to(config.device), :: LENGTH // 2].flatten(0, 1), rng)
+    frames = data.frames[some.to(config.device), :: LENGTH // 2].flatten(0, 1)
+    fit_components(model.encoder, frames.permute(0, 3, 1, 2) / 127.5 - 1.0, rng)
     return train_predictor(model, data, seen, config)
-
-
-@torch.no_grad()
-def fit_encoder(model: ActionConditioned, frames: Tensor, rng: np.random.Generator) -> None:
-    """Principal components of windowed patches of frames (n, I, I, 3), each of variance σ.
-
-    A component of standard deviation σ is divided by √σ: partial whitening, between the raw
-    variances and full whitening.
-    """
-    c = model.config
-    pixels = frames.permute(0, 3, 1, 2) / 127.5 - 1.0
-    patches = F.unfold(pixels, c.patch, stride=c.patch // 2, padding=c.patch // 4)
-    patches = patches.permute(0, 2, 1).reshape(-1, 3 * c.patch**2).double()
-    patches = patches[torch.from_numpy(rng.permutation(len(patches))[:PATCHES])]
-    smooth = torch.hann_window(c.patch + 2, periodic=False, dtype=torch.float64)[1:-1]
-    window = (smooth[:, None] * smooth).flatten().repeat(3).to(patches.device)
-    mean = patches.mean(0)
-    spread, axes = torch.linalg.eigh(((patches - mean) * window).T.cov())
-    spread, axes = spread[-c.width :], axes[:, -c.width :]
-    axes = axes * axes.sum(0).sign()  # a component's sign is arbitrary
-    weight = (axes / spread.clamp_min(1e-9) ** 0.25).T * window
-    weight, bias = weight / SCALE, -(weight / SCALE) @ mean
-    model.encoder.weight.copy_(weight.view_as(model.encoder.weight))
-    model.encoder.bias.copy_(bias)  # type: ignore[union-attr]
 
 
 def train_predictor(

@@ -8,7 +8,6 @@ the candidates: a choice among those is measured.
 Legend: E episodes, B branches of an episode, T = 6 moments, H commands, P target coordinates.
 """
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from djepa.files import write_atomically
 from djepa.models.bimanual import HEIGHT, WIDTH_OF_IMAGE
 from djepa.models.bimanual_jepa import STRIDE, asked, felt
 from djepa.models.bimanual_predict import within
+from djepa.models.native import Say
 from djepa.pools.bimanual import targets_of, warp
 from djepa.rollout.bimanual import attempt, world_of
 from djepa.rollout.engine import Engine, in_order
@@ -36,7 +36,7 @@ from djepa.worlds.protocol import Floats
 
 FORMAT, VERSION = "djepa-bimanual-branches", 1
 Arrays = dict[str, npt.NDArray[Any]]
-Say = Callable[[str], None]
+
 MOMENTS = tuple(range(0, HORIZON + 1, STRIDE))
 ALONG, ACROSS = (-0.03, 0.07), (-0.045, 0.045)  # m, of a variant along and across the grasps' line
 EACH = np.array([0.008, 0.008, 0.004])  # m, further shift of each target

@@ -12,7 +12,6 @@ Legend: N episodes, B branches, W width of a token, R directions, S numbers of a
 """
 
 import sys
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +23,7 @@ import tyro
 from torch import Tensor
 
 from djepa.models.bimanual_jepa import (
-    CHANNELS,
     DIRECTIONS,
-    PATCH,
-    WIDTH,
     BimanualJEPA,
     camera,
     cost_of,
@@ -35,7 +31,8 @@ from djepa.models.bimanual_jepa import (
     save_jepa,
     seven,
 )
-from djepa.models.bimanual_jepa_data import Data, Say, load
+from djepa.models.bimanual_jepa_data import Data, load
+from djepa.models.native import Say, fit_components, saying
 from djepa.models.nets import initialise
 from djepa.models.step import Step
 from djepa.models.weights import TWO_ARMS_JEPA, claim_native
@@ -44,8 +41,7 @@ from djepa.seeds import generator, seed_for
 from djepa.threads import one_thread
 from djepa.worlds.bimanual.scene import TASKS
 
-PATCHES, PICTURES = 20_000, 1200  # that the encoder is fitted to
-SCALE = 0.5  # of the components
+PICTURES = 1200  # that the encoder is fitted to
 RIDGES = (1e-3, 1e-2, 1e-1, 1.0, 10.0)
 HELD = 8  # every 8th successful demonstration is held out from the goal head
 LEAST = 1e-3  # of a unit
@@ -73,22 +69,10 @@ class JEPATraining:
 
 @torch.no_grad()
 def fit_encoder(model: BimanualJEPA, data: Data, rng: np.random.Generator) -> None:
-    """Principal components of windowed patches; one of deviation σ is divided by √σ."""
+    """On the patches of some pictures, of starts and of later moments."""
     every = torch.cat([data.first[:, None], data.frames.flatten(1, 2)], 1).flatten(0, 1)
     some = torch.from_numpy(rng.permutation(len(every))[:PICTURES])
-    side = 2 * PATCH
-    parts = F.unfold(seven(every[some]), side, stride=PATCH, padding=PATCH // 2)
-    parts = parts.mT.reshape(-1, CHANNELS * side**2)
-    parts = parts[torch.from_numpy(rng.permutation(len(parts))[:PATCHES])].double()
-    smooth = torch.hann_window(side + 2, periodic=False, dtype=torch.float64)[1:-1]
-    window = (smooth[:, None] * smooth).flatten().repeat(CHANNELS)
-    mean = parts.mean(0)
-    spread, axes = torch.linalg.eigh(((parts - mean) * window).T.cov())
-    spread, axes = spread[-WIDTH:], axes[:, -WIDTH:]
-    axes = axes * axes.sum(0).sign()  # a component's sign is arbitrary
-    weight = (axes / spread.clamp_min(1e-9) ** 0.25).T * window / SCALE
-    model.encoder.weight.copy_(weight.view_as(model.encoder.weight))
-    model.encoder.bias.copy_(-weight @ mean)  # type: ignore[union-attr]
+    fit_components(model.encoder, seven(every[some]), rng)
 
 
 @torch.no_grad()
@@ -270,11 +254,7 @@ def main(
     workers: int = 0,
 ) -> None:
     """Simulate on `workers` cores (0: all), train, measure, write to OUT."""
-    begun = time.perf_counter()
-
-    def say(text: str) -> None:
-        print(f"{time.perf_counter() - begun:5.0f} s  {text}", flush=True)
-
+    say = saying()
     claim_native(out, TWO_ARMS_JEPA)
     engine = LocalEngine(workers)
     parts = {"training": (config.episodes, 2), "validation": (config.held, 8)}

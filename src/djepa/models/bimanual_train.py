@@ -15,7 +15,6 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +37,11 @@ from djepa.models.bimanual import (
 )
 from djepa.models.bimanual_scene import fit_scene
 from djepa.models.bimanual_state import MEASURED, State
+from djepa.models.native import device_of, processes, saying
 from djepa.models.resume import STATE
 from djepa.models.train import SAVE_EVERY, OutOfTimeError
 from djepa.models.weights import TWO_ARMS, claim_native
 from djepa.pools.bimanual import features, fit_proposer
-from djepa.rollout.engine import usable_cores
 from djepa.seeds import generator, seed_for
 from djepa.worlds.bimanual.experts import expert
 from djepa.worlds.bimanual.rules import goal_state
@@ -235,15 +234,9 @@ def main(
     Stopped after so many `minutes` of training, it goes on when the same command is run again. The
     weights stay the same.
     """
-    begun = time.perf_counter()
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-
-    def say(text: str) -> None:
-        print(f"{time.perf_counter() - begun:5.0f} s  {text}", flush=True)
-
+    say, device = saying(), device_of(device)
     claim_native(out, TWO_ARMS)
-    with held(out), ProcessPoolExecutor(workers or usable_cores(), get_context("spawn")) as pool:
+    with held(out), processes(workers) as pool:
         data = {}
         for task in TASKS:
             data[task] = demonstrations(out, task, config, pool)

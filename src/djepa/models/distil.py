@@ -17,7 +17,7 @@ from djepa.models.parallel import count, everyones, mean_of_all, rows
 
 GLOBAL, LOCAL = 2, 4  # views of each kind
 NUMBERS = 24  # random numbers that make a view
-PROTOTYPES = 1024
+HIDDEN, CODE, PROTOTYPES = 512, 64, 1024  # widths of the heads
 STUDENT_HEAT, TEACHER_HEAT = 0.1, 0.05
 SPREAD_WEIGHT = 0.1
 AVERAGE = 0.996  # of the teacher, per step
@@ -26,13 +26,13 @@ AVERAGE = 0.996  # of the teacher, per step
 class Head(nn.Module):
     """Tokens -> logits over prototypes, by direction alone."""
 
-    def __init__(self, width: int, hidden: int = 512, code: int = 64) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU()
+            nn.Linear(width, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, HIDDEN), nn.GELU()
         )
-        self.code = nn.Linear(hidden, code)
-        self.prototypes = nn.Linear(code, PROTOTYPES, bias=False)
+        self.code = nn.Linear(HIDDEN, CODE)
+        self.prototypes = nn.Linear(CODE, PROTOTYPES, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, W) -> (n, C)."""

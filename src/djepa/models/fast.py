@@ -1,8 +1,6 @@
 """Decisions at speed: frames in, costs and futures out, in one call for all geometries.
 
 On a GPU the call is recorded once per shape as a CUDA graph and then replayed.
-
-Legend: N starts, K candidates, B blocks of five controls, A action width, D latent.
 """
 
 from collections.abc import Mapping

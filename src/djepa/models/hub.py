@@ -10,8 +10,8 @@ FETCHED = ["*.json", "*.safetensors", "*.npz"]  # native models have arrays too;
 
 
 def is_repository(where: str | Path) -> bool:
-    """Whether this can be a repository: user/name."""
-    return re.fullmatch(r"[\w.-]+/[\w.-]+", str(where)) is not None
+    """Whether this can be a repository: user/name, which is no path of a checkpoint (.pt)."""
+    return re.fullmatch(r"[\w.-]+/[\w.-]+(?<!\.pt)", str(where)) is not None
 
 
 def from_hub(name: str, looked: Iterable[Path], again: str = "") -> Path:

@@ -19,7 +19,9 @@ from djepa.models.fast import Predicted
 from djepa.models.kinds import Model
 from djepa.models.predict import encode_states
 from djepa.models.protocol import CONTEXT, STRIDE, Geometry
-from djepa.models.weights import find_weights, load_geometry, places, shipped, weights_hash
+from djepa.models.source import open_geometry, source_hash, source_place
+from djepa.models.vjepa2 import VJEPA2AC
+from djepa.models.weights import shipped
 from djepa.pools import Pool, Retention, retain_by_cost
 from djepa.pools.cem import CEM, FLOOR, Cost
 from djepa.rollout.alike import arithmetic_here, same_arithmetic
@@ -45,15 +47,14 @@ class _CostProposer(ABC):
     def __init__(
         self, geometry: str | Path, settings: Mapping[str, Any], horizon: int, device: str
     ) -> None:
-        """`geometry`: shipped weights by name, or a folder.
+        """`geometry`: shipped weights by name, a folder, or V-JEPA 2-AC's file (source.py).
 
         `device`: on another than the CPU whole blocks are costed at once, in this process; what
         is found there repeats on the same kind of device alone.
         """
         self.horizon, self.device, self.portable = horizon, device, device == "cpu"
-        found = find_weights(geometry)  # shipped ones go by name, wherever they are
-        self.where = found.name if found.parent in places() else str(found.resolve())
-        self.weights = weights_hash(self.where)
+        self.where = source_place(geometry)  # shipped ones go by name, wherever they are
+        self.weights = source_hash(self.where)
         stride = int(getattr(loaded(self.where, self.weights), "stride", STRIDE))
         if horizon < stride or horizon % stride:
             raise DjepaError(f"The horizon must be a multiple of {stride} controls, not {horizon}.")
@@ -85,7 +86,7 @@ class _CostProposer(ABC):
 
     @abstractmethod
     def _pools(
-        self, model: Model, cost: Cost, seeds: list[int], drawn: Sequence[Pool]
+        self, model: Model | VJEPA2AC, cost: Cost, seeds: list[int], drawn: Sequence[Pool]
     ) -> list[Pool]:
         """One pool per start, under this cost; `drawn`: the candidates of the profile."""
 
@@ -117,7 +118,7 @@ class CEMProposer(_CostProposer):
         super().__init__(geometry, settings, horizon, device)
 
     def _pools(
-        self, model: Model, cost: Cost, seeds: list[int], drawn: Sequence[Pool]
+        self, model: Model | VJEPA2AC, cost: Cost, seeds: list[int], drawn: Sequence[Pool]
     ) -> list[Pool]:
         first = self.spread * model.action_std.double().cpu().numpy()  # (A,)
         if self.axes:
@@ -144,7 +145,7 @@ class RetainingProposer(_CostProposer):
         super().__init__(geometry, asdict(self.retention), horizon, device)
 
     def _pools(
-        self, model: Model, cost: Cost, seeds: list[int], drawn: Sequence[Pool]
+        self, model: Model | VJEPA2AC, cost: Cost, seeds: list[int], drawn: Sequence[Pool]
     ) -> list[Pool]:
         if not drawn:
             raise DjepaError(
@@ -181,7 +182,7 @@ def proposer_of(
     except (KeyError, TypeError):
         raise DjepaError(f"{dict(source)} describes neither a search nor a retention.") from None
     for place in shipped() if geometry is None else [geometry]:
-        if weights_hash(place) == weights:
+        if source_hash(place) == weights:
             return make(place, horizon=horizon)
     where = "Not among the shipped weights" if geometry is None else f"Not at {geometry}"
     raise DjepaError(f"{where}: {kind} with SHA-256 {weights[:12]}. Give its folder.")
@@ -228,11 +229,11 @@ def native_costs(
 
 
 @lru_cache(maxsize=8)
-def loaded(where: str, weights: str, device: str = "cpu") -> Model:
+def loaded(where: str, weights: str, device: str = "cpu") -> Model | VJEPA2AC:
     """Weights, once per process; refused if they are not those of the driver."""
-    if weights_hash(where) != weights:
+    if source_hash(where) != weights:
         raise DjepaError(
             f"The weights '{where}' of this worker are not those of the driver. "
             "Install the same version, or put the same folder in the same place."
         )
-    return load_geometry(where, device)
+    return open_geometry(where, device)

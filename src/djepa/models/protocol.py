@@ -1,7 +1,4 @@
-"""The interface of a predictive model, used by everything that compares its futures.
-
-Legend: N starts, K candidates, B blocks of five controls, A action width, D latent.
-"""
+"""The interface of a predictive model, used by everything that compares its futures."""
 
 from typing import Protocol, runtime_checkable
 

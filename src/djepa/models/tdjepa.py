@@ -2,8 +2,6 @@
 
 A quasimetric head d(z -> g) is fitted to the number of blocks between two frames of an episode;
 planning may use the latent distance, the learned one, or a blend.
-
-Legend: N starts, K candidates, B blocks of five controls, D latent.
 """
 
 from dataclasses import dataclass, replace
@@ -39,16 +37,19 @@ class PlanningCost:
             raise DjepaError(f"context counts 0 to {LONGEST} frames, not {self.context}.")
 
 
+HIDDEN, FEATURES = 512, 256  # widths of the learned distance
+
+
 class Quasimetric(nn.Module):
     """Directed distance: Euclidean on one half of the features, one-sided maximum on the other."""
 
-    def __init__(self, latent: int, hidden: int = 512, features: int = 256) -> None:
+    def __init__(self, latent: int) -> None:
         super().__init__()
-        self.up, self.norm = nn.Linear(latent, hidden), nn.LayerNorm(hidden)
-        self.down = nn.Linear(hidden, features)
+        self.up, self.norm = nn.Linear(latent, HIDDEN), nn.LayerNorm(HIDDEN)
+        self.down = nn.Linear(HIDDEN, FEATURES)
 
     def features(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """(..., D) -> symmetric and asymmetric halves (..., features / 2)."""
+        """(..., D) -> symmetric and asymmetric halves (..., FEATURES / 2)."""
         both = self.down(F.gelu(self.norm(self.up(z))))
         symmetric, directed = both.chunk(2, dim=-1)
         return symmetric, directed

@@ -8,12 +8,9 @@ of predicted latents and a penalty (SIGReg) that keeps latents from collapsing.
 Legend: N scenes, K = 32 candidates, B scenes of a batch.
 """
 
-import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,13 +20,13 @@ import torch.nn.functional as F
 import tyro
 from torch import Tensor
 
+from djepa.models.native import device_of, processes, saying
 from djepa.models.nets import initialise
 from djepa.models.objectives import SIGREG_WEIGHT, sigreg
 from djepa.models.traffic import LATENT, Inputs, TrafficModel, save_native
 from djepa.models.traffic_raster import Frame, later, mirrored, raster, seen
 from djepa.models.weights import DRIVING, claim_native
 from djepa.pools.driving import Vocabulary, fit_vocabulary, propose
-from djepa.rollout.engine import usable_cores
 from djepa.seeds import generator, seed_for
 from djepa.worlds.traffic.execute import execute
 from djepa.worlds.traffic.generate import make_log, scenes_of
@@ -211,15 +208,9 @@ def main(
 
     `device` is a name that PyTorch knows, or auto: the GPU if there is one.
     """
-    begun = time.perf_counter()
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-
-    def say(text: str) -> None:
-        print(f"{time.perf_counter() - begun:5.0f} s  {text}", flush=True)
-
+    say, device = saying(), device_of(device)
     claim_native(out, DRIVING)
-    with ProcessPoolExecutor(workers or usable_cores(), get_context("spawn")) as pool:
+    with processes(workers) as pool:
         first = range(min(config.logs, config.vocabulary_logs))
         logs = pool.map(partial(make_log, "native", seed=config.seed), first, chunksize=4)
         vocabulary = fit_vocabulary(logs, generator("traffic", "vocabulary", config.seed))

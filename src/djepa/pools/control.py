@@ -1,7 +1,4 @@
-"""Pools around recorded controls, by the name of their profile.
-
-Legend: H horizon, A action width, C centres.
-"""
+"""Pools around recorded controls, by the name of their profile."""
 
 from dataclasses import dataclass, replace
 from typing import Any

@@ -26,6 +26,7 @@ TURN = 5.0  # m per radian of heading
 MEDIUM, SIDES = (1.0, 2.0, 3.0, 4.5), (2.0, 3.5)  # m/s², brakings straight on, and to each side
 PLAIN = COUNT - len(MEDIUM) - 2 * len(SIDES)
 ROUNDS = 20  # of k-means, at most
+SECOND = round(1 / DT)  # steps
 
 
 @dataclass(frozen=True)
@@ -54,15 +55,15 @@ def read_vocabulary(path: Path, arrays: Mapping[str, NDArray[Any]]) -> Vocabular
         raise DjepaError(f"{path} is damaged: {error}.") from None
 
 
-def motions_in(recording: Recording, every: int = 10) -> tuple[Array, Array]:
-    """(N, 8, 3) motions and (N,) start speeds of all vehicles, from every `every`-th step."""
+def motions_in(recording: Recording) -> tuple[Array, Array]:
+    """(N, 8, 3) motions and (N,) start speeds of all vehicles, one every second."""
     motions, speed = [np.zeros((0, POSES, 3))], []
     usable = recording.kind == Kind.VEHICLE
     if recording.clean is not None:
         usable &= recording.clean
     for row in np.flatnonzero(usable):
         axle = rear_axle(recording.state[row])
-        for start in range(0, len(axle) - AHEAD, every):
+        for start in range(0, len(axle) - AHEAD, SECOND):
             if np.isfinite(axle[start : start + POSES * EVERY + 1]).all():
                 motions.append(motion_of(axle, start)[None])
                 speed.append(axle[start, 3])

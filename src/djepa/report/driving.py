@@ -7,7 +7,7 @@ Legend: K candidates, T road users.
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ Drive = Mapping[str, Any]
 ROAD, MARK, OTHERS, PEOPLE = "#EEF0F2", "#FFFFFF", "#8A9099", "#CC79A7"
 COLOURS = (VERMILION, BLUE, ORANGE)  # of the drives of several methods
 SECOND = 10  # steps
+TIMES = (0, 1, 2, 3, 4)  # s, columns of strips
 AROUND = (42.0, 30.0)  # m along and across of a window that moves with the car
 FILM_DPI = 110
 
@@ -68,17 +69,15 @@ def fan(stem: Path, scene: Drive, chosen: Mapping[str, int]) -> list[Path]:
         return save(figure, stem, ("candidate", "PDMS", "end x, m", "end y, m"), rows)
 
 
-def strips(
-    stem: Path, scene: Drive, chosen: Mapping[str, int], seconds: Sequence[float] = (0, 1, 2, 3, 4)
-) -> list[Path]:
+def strips(stem: Path, scene: Drive, chosen: Mapping[str, int]) -> list[Path]:
     """A row for each method, a column for each time of its executed choice."""
     paths, pdms = np.array(scene["paths"]), np.array(scene["pdms"])
-    wide = (PAGE - 1.1) / len(seconds)
+    wide = (PAGE - 1.1) / len(TIMES)
     with canvas(PAGE, 0.3 + (wide * AROUND[1] / AROUND[0] + 0.06) * len(chosen)) as figure:
         figure.set_layout_engine("compressed", w_pad=0.02, h_pad=0.02)
-        grid = figure.subplots(len(chosen), len(seconds), squeeze=False)
+        grid = figure.subplots(len(chosen), len(TIMES), squeeze=False)
         for line, (name, k), colour in zip(grid, chosen.items(), COLOURS, strict=False):
-            for axes, when in zip(line, seconds, strict=True):
+            for axes, when in zip(line, TIMES, strict=True):
                 step = round(SECOND * when)
                 _ground(axes, scene, _around(paths[k, step]))
                 _others(axes, scene, step)
@@ -88,7 +87,7 @@ def strips(
             line[0].set_ylabel(
                 words, rotation=0, ha="right", va="center", color=colour, fontsize=6.5
             )
-        for axes, when in zip(grid[0], seconds, strict=True):
+        for axes, when in zip(grid[0], TIMES, strict=True):
             axes.set_title(f"{when:g} s", loc="center", fontsize=7, pad=3)
         rows = [(name, k, float(pdms[k]), scene["why"][k]) for name, k in chosen.items()]
         return save(figure, stem, ("method", "candidate", "PDMS", "what it lacks"), rows)

@@ -2,7 +2,6 @@
 paths of a PNG, an SVG and the numbers as CSV. Those along an axis are in `curves`.
 
 Shares go in as shares and are drawn in percent.
-Legend: N starts, K candidates.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,6 @@
 """Figures in a plane: ranks before and after a lift, latents, transport coefficients.
 
 As in `figures`, each takes a path without suffix and plain arrays, and returns the paths.
-Legend: N starts, K candidates, D latent.
 """
 
 import math

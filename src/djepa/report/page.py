@@ -66,6 +66,7 @@ class Page:
     sections: tuple[Section, ...] = ()
     inspector: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
     footer: str = ""
+    maker: str = "djepa"  # the command, which may overwrite its own pages
 
 
 def write_page(path: Path | str, page: Page) -> Path:
@@ -112,6 +113,7 @@ def _document(page: Page) -> str:
     )
     return _SHELL.format(
         policy=html.escape(policy, quote=False),
+        maker=html.escape(page.maker),
         title=html.escape(page.title),
         style=style,
         nav=_nav(anchors),
@@ -235,6 +237,7 @@ _SHELL = """<!doctype html>
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
+<meta name="generator" content="{maker}">
 <title>{title}</title>
 <link rel="icon" href="data:,">
 <style>{style}</style>

@@ -1,7 +1,6 @@
 """Statistics of a bank's pools: their difficulty, and how much their construction reveals.
 
 Everything is counted over executed candidates: one that was not executed is not a failure.
-Legend: N starts, K candidates, H horizon, A action width, C centres.
 """
 
 import dataclasses
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from djepa.align.registry import label
 from djepa.artefacts.claim import metadata_of
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError, MissingExtraError
@@ -28,8 +28,8 @@ Pick = Callable[[Array, Array], int]  # (k, F) points or (k,) costs, (k,) IDs ->
 NEIGHBOURS = 8
 ANGLE_SCALE = 50.0  # px per unit of (cos, sin): about the reach of a block, so a turn is a distance
 DENSITY_ACTIONS, DENSITY_OUTCOMES = "density on actions", "density on outcomes"
-ENDPOINT, RANDOM, ORACLE = "pusher endpoint", "random choice", "oracle"
-SMALLEST = "smallest ID"
+RANDOM, SMALLEST = label("random"), label("first")
+ENDPOINT, ORACLE = label("endpoint"), label("oracle")
 COLOURS = {  # Okabe and Ito: different for any colour vision
     RANDOM: "#56B4E9",
     DENSITY_ACTIONS: "#E69F00",

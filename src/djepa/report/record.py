@@ -16,6 +16,8 @@ def inspect_record(bank: Bank, given: Decisions, label: str = "") -> dict[str, A
     unknown = [one.start[:16] for one in given.decisions if one.start not in at]
     if unknown or not given.decisions:
         raise DjepaError(f"{bank.path} has no start {', '.join(unknown[:3]) or 'of the record'}.")
+    if len({tuple(sorted((s.name, s.kind) for s in one.scorers)) for one in given.decisions}) > 1:
+        raise DjepaError("The decisions of a record must have the same scorers to be shown.")
     rows = [at[one.start] for one in given.decisions]
     ids, shape = bank.decisions.candidate_ids, (len(bank), bank.candidates)
     scores: dict[str, Any] = {}
@@ -31,16 +33,20 @@ def inspect_record(bank: Bank, given: Decisions, label: str = "") -> dict[str, A
         final[row, [place[candidate] for candidate in one.order]] = np.arange(len(place))
         if one.gate:
             opened[row], advantage[row] = one.gate.opened, one.gate.advantage
-    first = given.decisions[0]
+    first, view = given.decisions[0], View(final, chosen)
     named = {scorer.kind: scorer.name for scorer in first.scorers}
-    gate = first.gate
-    view = View(final, chosen)
-    if gate and {"base", "aligned"} <= named.keys():
+    if all(one.gate for one in given.decisions) and {"base", "aligned"} <= named.keys():
         base, aligned = scores[named["base"]], scores[named["aligned"]]
         score = np.where(opened[:, None], aligned, base)
-        view = View(score, chosen, base, opened, advantage, gate.threshold)
+        view = View(score, chosen, base, opened, advantage, _threshold(given))
     costs = {s.name: scores[s.name] for s in first.scorers if s.kind == "model"}
     return inspect(bank, rows, costs, {"decisions": view}, label)
+
+
+def _threshold(given: Decisions) -> float | None:
+    """The threshold of all gates, if it is one."""
+    found = {one.gate.threshold for one in given.decisions if one.gate}
+    return found.pop() if len(found) == 1 else None
 
 
 def _placed(one: DecisionRecord, scorer: Scorer, ids: Any) -> list[float]:

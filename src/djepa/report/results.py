@@ -2,7 +2,7 @@
 
 A view is a set of starts that a table counts: a case, its eligible starts, or cases of one group
 together. The paper's figures are for its own starts, pools and weights: they are shown, not used in
-tests. Legend: N starts.
+tests.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

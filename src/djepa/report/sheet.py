@@ -1,7 +1,4 @@
-"""Pictures of one start of a bank: a contact sheet and an animation.
-
-Legend: N starts, K candidates, H horizon.
-"""
+"""Pictures of one start of a bank: a contact sheet and an animation."""
 
 import math
 from collections.abc import Sequence

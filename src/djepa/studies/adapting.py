@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from djepa.align.controls.conflict_safe import fit_conflict_safe
-from djepa.align.controls.lessons import Supervised, futures
+from djepa.align.controls.lessons import Supervised
 from djepa.align.controls.methods import BATCH, SAMPLED, adapts_predictor, control_cost
 from djepa.align.controls.pegrad import PEGradConfig, fit_pegrad
 from djepa.align.controls.varjepa import VarConfig, fit_varjepa
@@ -25,7 +25,7 @@ from djepa.align.dynamics import fine_tune, realised
 from djepa.align.methods import PLASTIC, TUNED
 from djepa.align.outcomes import Outcomes
 from djepa.align.plastic import Patch, apply_patch, load_patch, save_patch
-from djepa.align.plastic_fit import Encoded, PlasticConfig, fit_patch
+from djepa.align.plastic_fit import Encoded, PlasticConfig, fit_patch, futures
 from djepa.artefacts.folder import Arrays
 from djepa.artefacts.records import MANIFEST, folder_hash
 from djepa.bank.read import Bank

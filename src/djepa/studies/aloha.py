@@ -6,44 +6,21 @@ two cameras are ours; fits and baselines are those of `djepa.studies.bimanual`.
 
 from dataclasses import replace
 
-from djepa.bank.bimanual import collect_bimanual
 from djepa.evaluate.verdict import Comparison
 from djepa.models.aloha import policy_hash, propose
-from djepa.rollout.bimanual import BimanualConfig
 from djepa.studies.bimanual import (
     BIMANUAL,
     COLUMNS,
     NATIVES,
-    SPLITS,
+    cases_of,
+    collect_with,
     recipe_of,
     simple_evidence,
 )
 from djepa.studies.bimanual_fits import PRESERVED
-from djepa.studies.design import Case, Place, Sizes, share_out, split_of
+from djepa.studies.design import Sizes
 from djepa.studies.measures.bimanual import LENGTHS, VIEWS
-from djepa.studies.stages import Say
-from djepa.studies.study import Study
 from djepa.worlds.aloha import RULES, TASKS
-
-
-def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
-    if role not in SPLITS:
-        return []
-    name, shares = split_of("aloha", role), share_out(getattr(sizes, role), tuple(TASKS))
-    return [
-        Case(task, BimanualConfig(name, task, many, place.seed, world="aloha", rule=RULES[0]))
-        for task, many in shares.items()
-        if many
-    ]
-
-
-def _collect(study: Study, case: Case, say: Say) -> str:
-    assert isinstance(case.bank, BimanualConfig)
-    config = replace(case.bank, policy=policy_hash())
-    say(f"  {config.starts} starts: {case.folder}")
-    target = study.out / "banks" / case.folder
-    return collect_bimanual(target, config, study.place.engine, propose).hash
-
 
 assert BIMANUAL.source is not None
 ALOHA = replace(
@@ -67,7 +44,7 @@ ALOHA = replace(
         "paper": Sizes(64, 32, 128, audit=60),
         "large": Sizes(256, 128, 512, audit=256),
     },
-    cases=_cases,
+    cases=cases_of("aloha", TASKS, world="aloha", rule=RULES[0]),
     evidence=simple_evidence,  # type: ignore[arg-type]  # no patch JEPA sees these scenes
     prepare=None,
     recipe=recipe_of(tuple(COLUMNS), ("scene",)),
@@ -79,5 +56,5 @@ ALOHA = replace(
     task="aloha",  # the paper has no figures for it
     paper={},
     paper_names={},
-    source=replace(BIMANUAL.source, collect=_collect),
+    source=replace(BIMANUAL.source, collect=collect_with(policy_hash, propose)),
 )

@@ -11,7 +11,9 @@ unchanged. No pool contains a reference.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -20,10 +22,14 @@ from djepa.align.presets import careful, mixed
 from djepa.align.registry import label
 from djepa.align.suite import Recipe
 from djepa.bank.read import Bank
+from djepa.errors import check_name
 from djepa.evaluate.intervals import rate_of
 from djepa.evaluate.rows import successes
 from djepa.evidence.evidence import Evidence
+from djepa.models.ac import ActionConditioned
 from djepa.models.planner_pool import PLANNER, CEMProposer
+from djepa.models.source import source_name, source_place
+from djepa.models.vjepa2 import VJEPA2AC
 from djepa.pools.cem import CEM
 from djepa.report.results import pair_of
 from djepa.report.tables import Table
@@ -41,11 +47,13 @@ FUSION, CONTROL, OURS = "fusion", "consensus + fusion", "D-JEPA"
 SEARCH = CEM(samples=64, iterations=6, elites=10, keep=63, momentum=0.15)
 
 
-def _propose(task: str, device: str) -> CEMProposer:
-    return CEMProposer(WEIGHTS, SEARCH, horizon=CONTROLS, axes=AXES[task])
+def _propose(task: str, weights: str, device: str) -> CEMProposer:
+    """The search; by the shipped model always on a CPU, where it repeats to the last bit."""
+    on = "cpu" if weights == WEIGHTS else device
+    return CEMProposer(weights, SEARCH, horizon=CONTROLS, device=on, axes=AXES[task])
 
 
-def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
+def _cases(role: str, sizes: Sizes, place: Place, weights: str = WEIGHTS) -> list[Case]:
     if role not in ROLES[:3]:
         return []
     split, starts = split_of("arm", role), getattr(sizes, role)
@@ -55,15 +63,16 @@ def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
             CollectConfig("arm", task, profile=PLANNER, split=split, starts=starts,
                           seed=place.seed, block=4),
             group=task,
-            proposer=partial(_propose, task),
+            proposer=partial(_propose, task, weights),
         )
         for task in AXES
     ]  # fmt: skip
 
 
-def _evidence(bank: Bank, look: str) -> Evidence:
+def _evidence(bank: Bank, look: str, model: str = ActionConditioned.name) -> Evidence:
     """The energy, the error of the predicted pose, and the predicted final latents."""
-    return evidence_from(bank, {"energy": ("ac", ""), "pose": ("ac", "proprio")}, {"energy": "ac"})
+    columns = {"energy": (model, ""), "pose": (model, "proprio")}
+    return evidence_from(bank, columns, {"energy": model})
 
 
 def _trials(results: Results) -> Iterator[Table]:
@@ -145,3 +154,14 @@ ARM = Design(
     task="piper",
     paper={"push": ("cross-entropy search", "push T"), "stack": ("cross-entropy search", "stack")},
 )
+
+
+def arm_with(weights: str | Path) -> Design:
+    """The study with another model of the same interface: a folder of weights or a published file.
+
+    It searches, predicts and is the native method; see `djepa.models.source`.
+    """
+    where, model = source_place(weights), source_name(weights)
+    check_name("geometry of the arm", model, (ActionConditioned.name, VJEPA2AC.name))
+    cases = partial(_cases, weights=where)
+    return replace(ARM, weights=(where,), cases=cases, evidence=partial(_evidence, model=model))

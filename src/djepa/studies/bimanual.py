@@ -9,9 +9,10 @@
 Cases are the four tasks; they share what is fitted, and are counted together.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import torch
 
@@ -28,6 +29,7 @@ from djepa.models.bimanual_jepa import Trained, load_jepa
 from djepa.models.bimanual_jepa_predict import predicted
 from djepa.models.bimanual_predict import Propose
 from djepa.rollout.bimanual import BimanualConfig
+from djepa.rollout.bimanual import Propose as Proposal
 from djepa.studies.bimanual_fits import CERTIFIED, PRESERVED, choosers, fit_gates
 from djepa.studies.design import Case, Design, Place, Sizes, Source, share_out, split_of
 from djepa.studies.measures.bimanual import LENGTHS, VIEWS
@@ -64,23 +66,33 @@ PREDICTED = {"nearest to prediction": PREDICTIVE}
 FUSION, CONTROL = "fusion", "consensus + fusion"
 
 
-def _cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
-    if role not in SPLITS:
-        return []
-    shares = share_out(getattr(sizes, role), tuple(TASKS))
-    return [
-        Case(task, BimanualConfig(split_of("bimanual", role), task, many, place.seed))
-        for task, many in shares.items()
-        if many
-    ]
+def cases_of(study: str, tasks: Iterable[str], **more: Any) -> Callable[..., list[Case]]:
+    """A case for each task, with its share of the starts; `more` is of the configuration."""
+
+    def cases(role: str, sizes: Sizes, place: Place) -> list[Case]:
+        if role not in SPLITS:
+            return []
+        split, shares = split_of(study, role), share_out(getattr(sizes, role), tuple(tasks))
+        return [
+            Case(task, BimanualConfig(split, task, many, place.seed, **more))
+            for task, many in shares.items()
+            if many
+        ]
+
+    return cases
 
 
-def _collect(study: Study, case: Case, say: Say) -> str:
-    assert isinstance(case.bank, BimanualConfig)
-    config = replace(case.bank, policy=load_policy(POLICY).hash)
-    say(f"  {config.starts} starts: {case.folder}")
-    target = study.out / "banks" / case.folder
-    return collect_bimanual(target, config, study.place.engine, Propose(POLICY)).hash
+def collect_with(hash_of: Callable[[], str], propose: Proposal) -> Callable[..., str]:
+    """Collect a case's bank with the candidates of one policy."""
+
+    def collect(study: Study, case: Case, say: Say) -> str:
+        assert isinstance(case.bank, BimanualConfig)
+        config = replace(case.bank, policy=hash_of())
+        say(f"  {config.starts} starts: {case.folder}")
+        target = study.out / "banks" / case.folder
+        return collect_bimanual(target, config, study.place.engine, propose).hash
+
+    return collect
 
 
 def recipe_of(columns: tuple[str, ...], dense: tuple[str, ...]) -> Recipe:
@@ -171,7 +183,7 @@ BIMANUAL = Design(
         "paper": Sizes(512, 256, 512, audit=256),
         "large": Sizes(1024, 512, 2048, audit=512),
     },
-    cases=_cases,
+    cases=cases_of("bimanual", TASKS),
     evidence=_evidence,  # type: ignore[arg-type]  # of a bank of these starts
     recipe=recipe_of((*COLUMNS, PREDICTIVE), DENSE),
     prepare=_predict,
@@ -206,7 +218,12 @@ BIMANUAL = Design(
     # Its row "D-JEPA" has preservation, as ours of that name; our `relational` has none.
     paper_names={"native chunk": "native policy", "relational": PRESERVED},
     together=True,
-    source=Source(_collect, BimanualBank, _population, choosers),
+    source=Source(
+        collect_with(lambda: load_policy(POLICY).hash, Propose(POLICY)),
+        BimanualBank,
+        _population,
+        choosers,
+    ),
     extra=_extra,
     ours=PRESERVED,
 )

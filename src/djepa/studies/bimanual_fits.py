@@ -2,8 +2,6 @@
 
 These are fitted for each task separately, on fitting starts (the variant) and calibration starts
 (thresholds). The limit on harm is certified for all tasks together, on separate starts.
-
-Legend: N starts, K candidates.
 """
 
 from pathlib import Path
@@ -14,7 +12,7 @@ import torch
 from torch import Tensor
 
 from djepa.align.gates import Gate
-from djepa.align.methods import Choice, Chooser, Population, aligned
+from djepa.align.methods import Choice, Chooser, Population, aligned, gated
 from djepa.align.preserve import Fixed, Threshold, fit_fixed, fit_threshold
 from djepa.align.risk import Guarantee, risk_controlled
 from djepa.artefacts.folder import Folder
@@ -116,7 +114,7 @@ def choosers(study: Study, case: Case) -> dict[str, Chooser]:
     def fixed(e: Evidence) -> Choice:
         return _chosen(e, corrected(e))
 
-    def gated(name: str) -> Chooser:
+    def thresholded(name: str) -> Chooser:
         def choose(e: Evidence) -> Choice:
             opened = gates.scalars[name].opens(_scalar(study, case, SCALARS[name][0], e))
             return _replaced(e, corrected(e), opened)
@@ -128,13 +126,9 @@ def choosers(study: Study, case: Case) -> dict[str, Chooser]:
         return _replaced(e, ours.position, gates.preserve.opens(gain))
 
     def certified(e: Evidence) -> Choice:
-        kept, ours = _kept_and_ours(study, case.group, e)
-        gate = record.limit.gate
-        opened, gain = gate.opens(kept, ours, e.ids), gate.advantage(kept, ours, e.ids)
-        position, final = gate.choose(kept, ours, e.ids), gate.final(kept, ours, e.ids)
-        return Choice(position, final, kept, opened, gain, gate.threshold)
+        return gated(record.limit.gate, *_kept_and_ours(study, case.group, e), e.ids)
 
-    gates_of = {name: gated(name) for name in SCALARS}
+    gates_of = {name: thresholded(name) for name in SCALARS}
     return {"fixed correction": fixed, **gates_of, PRESERVED: preserved, CERTIFIED: certified}
 
 

@@ -11,6 +11,7 @@ from djepa.evidence.evidence import Evidence
 from djepa.rollout.execute import CollectConfig
 from djepa.studies.adapting import ADAPTED, adapting, with_adapted
 from djepa.studies.design import ROLES, Case, Design, Place, Sizes
+from djepa.studies.measures.calibrated import calibrated
 from djepa.studies.measures.decisions import films, inspector
 from djepa.studies.measures.preservation import preservation
 
@@ -69,6 +70,7 @@ CONTROLS = Design(
     adapted=tuple(ADAPTED),
     pools={"reference": "perturbations of one hidden solution, as in the paper"},
     measures=(
+        calibrated(tuple(ADAPTED), ("reference",)),
         preservation(NATIVE, ADAPTED),
         films((NATIVE, OURS), also=(FUSION,)),
         inspector((NATIVE, *ADAPTED, "relational", OURS), NATIVE, (3, 1, 1)),

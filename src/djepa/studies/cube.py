@@ -17,8 +17,6 @@ import torch
 
 from djepa.align.presets import PRESETS
 from djepa.align.registry import label
-from djepa.artefacts.folder import encode
-from djepa.files import write_atomically
 from djepa.report.frames import films as draw_films
 from djepa.studies.design import Case, Measure, Sizes
 from djepa.studies.pair import NATIVES, pair_design
@@ -52,9 +50,7 @@ def _stamps(study: Study, case: Case, say: Say) -> dict[str, Any]:
     drawn["goal"] = world.render(d.goal[start][None], FULL)
     part = _crop(np.concatenate([states.reshape(-1, states.shape[-1]), d.goal[start][None]]))
     drawn = {name: frames[(..., *part, slice(None))] for name, frames in drawn.items()}
-    file = study.measured("stamps", case.name).with_suffix(".safetensors")
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, encode({n: np.ascontiguousarray(a) for n, a in drawn.items()}))
+    study.keep_arrays("stamps", case.name, {n: np.ascontiguousarray(a) for n, a in drawn.items()})
     return {**about, "start": start, "times": times.tolist(), "methods": list(picks)}
 
 

@@ -1,4 +1,4 @@
-"""Choices of methods on confirmation starts, as rows. Legend: N starts, K candidates."""
+"""Choices of methods on confirmation starts, as rows."""
 
 from collections.abc import Mapping, Sequence
 

@@ -17,7 +17,7 @@ from djepa.align.driving_fit import HERE, fit_anchor, fit_correction
 from djepa.align.driving_fusion import fit_fusion
 from djepa.align.driving_store import Readout, load_readout, save_readout
 from djepa.align.gates import NEVER, Gate
-from djepa.align.methods import Choice, Chooser, aligned
+from djepa.align.methods import Choice, Chooser, aligned, gated
 from djepa.align.risk import Guarantee, risk_controlled
 from djepa.align.shift import shut
 from djepa.artefacts.folder import Folder
@@ -139,10 +139,7 @@ def extra_choosers(study: Study, case: Case) -> dict[str, Chooser]:
     gate = limit.gate if alike else replace(limit.gate, threshold=NEVER)
 
     def certified(e: Evidence) -> Choice:
-        base, refined = _native_and_ours(study, case.group, e)
-        opened, position = gate.opens(base, refined, e.ids), gate.choose(base, refined, e.ids)
-        gain, final = gate.advantage(base, refined, e.ids), gate.final(base, refined, e.ids)
-        return Choice(position, final, base, opened, gain, gate.threshold)
+        return gated(gate, *_native_and_ours(study, case.group, e), e.ids)
 
     admitted = aligned(ours if alike else shut(ours))
     return {**found, CERTIFIED: certified, OURS: admitted, UNCHECKED: aligned(ours)}

@@ -1,49 +1,18 @@
-"""The list of studies, and a page about all that were run."""
+"""A page about all studies that were run."""
 
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from djepa.align.registry import label
-from djepa.errors import unknown_name
 from djepa.evaluate.rows import successes
 from djepa.report.page import Page, Section, write_page
 from djepa.report.results import pair_of
 from djepa.report.tables import Table
-from djepa.studies.results import Results, load_results, verdict
-
-if TYPE_CHECKING:
-    from djepa.studies.design import Design
-
-STUDIES = {  # name -> module; the design is the constant with this name in capitals
-    "pusht": "pusht",
-    "reacher": "reacher",
-    "granular": "granular",
-    "shapes": "shifts",
-    "appearance": "shifts",
-    "controls": "controls",
-    "control": "closed_loop",
-    "driving": "driving",
-    "arm": "arm",
-    "bimanual": "bimanual",
-}
-# Not part of `all`: they need an extra, or repeat another study.
-APART = {"cube": "cube", "aloha": "aloha", "appearance-v2": "shifts"}
-# Every method of the main table on one task.
-MAIN = {f"main-{task}": "main" for task in ("pusht", "reacher", "granular", "fine")}
-
-
-def get_design(name: str) -> "Design":
-    """The design of that name; its module is imported here."""
-    known = {**STUDIES, **APART, **MAIN}
-    if name not in known:
-        raise unknown_name("study", name, known)
-    module = import_module(f"djepa.studies.{known[name]}")
-    found: Design = getattr(module, name.upper().replace("-", "_"))
-    return found
+from djepa.studies.findings import findings
+from djepa.studies.names import APART, STUDIES
+from djepa.studies.results import Results, load_results
 
 
 def write_index(out: Path) -> Path:
@@ -53,7 +22,7 @@ def write_index(out: Path) -> Path:
     sections = [Section("At a glance", (), (across_studies(found),))] if found else []
     for name, results in found.items():
         where = f"Preset {results.about['preset']}: [tables and figures]({name}/report.html)."
-        sections.append(Section(f"{name}: {results.design.title}", (*verdict(results), where)))
+        sections.append(Section(f"{name}: {results.design.title}", (*findings(results), where)))
     page = Page(
         title="All studies",
         subtitle="What alignment gains in each world, with its 95 % interval.",

@@ -25,6 +25,7 @@ from djepa.rollout.execute import CollectConfig
 from djepa.studies.adapting import ADAPTED, adapting, with_adapted
 from djepa.studies.design import ROLES, Case, Design, Place, Sizes
 from djepa.studies.granular import EXECUTED, relational_over
+from djepa.studies.measures.calibrated import calibrated
 from djepa.studies.measures.decisions import films, inspector
 from djepa.studies.measures.deployment import deployment
 from djepa.studies.measures.preservation import preservation
@@ -187,6 +188,7 @@ def main_design(task: str) -> Design:
         against=tuple(adapted),
         adapted=tuple(adapted),
         measures=(
+            *((calibrated(tuple(adapted), (FIRST[task],)),) if adapted else ()),
             *((preservation(NATIVE, adapted, weights),) if adapted else ()),
             films((first, OURS), also=(fused,)),
             inspector((first, fused, "relational", OURS), first, (3, 1, 1), (FIRST[task],)),

@@ -17,15 +17,15 @@ from djepa.report.figures import gains_and_losses, success_bars
 from djepa.report.graded import quality_bars, quality_headline
 from djepa.report.page import Figure, Headline, Page, Section, write_page
 from djepa.report.results import pair_of
+from djepa.report.tables import Table
 from djepa.studies.design import Measure
+from djepa.studies.findings import findings, verdict_table, write_tables
 from djepa.studies.results import (
     Results,
     ablation_tables,
     paired_tables,
     read_json,
     success_tables,
-    verdict,
-    write_tables,
 )
 from djepa.studies.stages import Stage
 
@@ -58,8 +58,8 @@ def parts(results: Results) -> Iterator[Measure]:
     yield Measure(
         "found",
         "What was found",
-        (*verdict(results), RULE),
-        tables=success_tables,
+        tuple(findings(results)),
+        tables=_found,
         figures=_success,
     )
     yield Measure(
@@ -75,11 +75,11 @@ def parts(results: Results) -> Iterator[Measure]:
     yield from results.design.measures
 
 
-RULE = (
-    "A method is called better or worse if the whole 95 % interval of the paired difference lies "
-    "on one side of zero and p, adjusted by Holm's method over all primary comparisons of the "
-    "study, is below 0.05. Otherwise there is no significant difference."
-)
+def _found(results: Results) -> Iterator[Table]:
+    """The verdicts, if there are primary comparisons, then success."""
+    if results.verdicts:
+        yield verdict_table(results)
+    yield from success_tables(results)
 
 
 def draw_figures(results: Results) -> None:

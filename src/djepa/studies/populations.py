@@ -1,7 +1,4 @@
-"""Populations of a study: their evidence, their outcomes, and which starts are eligible.
-
-Legend: N starts, K candidates.
-"""
+"""Populations of a study: their evidence, their outcomes, and which starts are eligible."""
 
 from collections.abc import Mapping
 from dataclasses import replace

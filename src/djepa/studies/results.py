@@ -10,17 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from djepa.align.registry import label, ordered
+from djepa.align.registry import ordered
 from djepa.artefacts.folder import load_arrays
 from djepa.artefacts.records import LARGEST, decode, read_bytes
 from djepa.artefacts.store import locate
 from djepa.errors import DjepaError
 from djepa.evaluate import paper
-from djepa.evaluate.gap import gap_closed
 from djepa.evaluate.paper import Figure
 from djepa.evaluate.rows import Row, read_rows
 from djepa.evaluate.verdict import Verdict, judge
-from djepa.files import write_atomically
 from djepa.report.graded import quality_table
 from djepa.report.results import (
     ELIGIBLE,
@@ -31,7 +29,7 @@ from djepa.report.results import (
     success_table,
     views,
 )
-from djepa.report.tables import Table, write_table
+from djepa.report.tables import Table
 from djepa.studies.stages import CLAIM, check_sealed
 
 if TYPE_CHECKING:
@@ -120,7 +118,7 @@ class Results:
 
 def load_results(folder: Path | str) -> Results:
     """The verified results in a folder, with the design that its study.json names."""
-    from djepa.studies.index import get_design
+    from djepa.studies.names import get_design
 
     place = locate(folder)
     check_sealed(place)
@@ -130,12 +128,6 @@ def load_results(folder: Path | str) -> Results:
 def read_json(path: Path, kind: Any = Any) -> Any:
     """Decode a JSON file of a study strictly, up to a limit of size."""
     return decode(path, read_bytes(path, LARGEST), kind)
-
-
-def make_tables(results: Results) -> list[Table]:
-    """Every table of a study: of its rows, then of its measures."""
-    found = [*success_tables(results), *paired_tables(results), *ablation_tables(results)]
-    return found + [table for m in results.design.measures for table in m.tables(results)]
 
 
 def success_tables(results: Results) -> list[Table]:
@@ -195,49 +187,6 @@ def short_table(results: Results, methods: Sequence[str]) -> Table:
     """A few methods on all starts of every case."""
     rows: Mapping[str, Rows] = {case: {case: of} for case, of in results.rows.items()}
     return success_table(rows, [m for m in methods if m in results.methods], {})
-
-
-def verdict(results: Results) -> list[str]:
-    """The findings in words, one line per unit, generated from the rows."""
-    d, lines = results.design, []
-    for unit, cases in d.units().items():
-        some = [v for v in results.verdicts if v.where == unit]
-        parts = []
-        for ours in dict.fromkeys(v.ours for v in some):
-            own = [v.phrase for v in some if v.ours == ours]
-            name = label(ours) + ("," if "," in label(ours) else "")
-            parts.append(f"{name[:1].upper()}{name[1:]} {'; it '.join(own)}.")
-        if not parts:
-            continue
-        if len(cases) == 1 and d.decide is None:
-            parts.append(_closed(results.rows[cases[0]], d.ours, d.primary[0], bool(d.graded)))
-        about = f" ({d.pools[unit]})" if unit in d.pools else ""
-        lines.append(f"**{unit}**{about}: " + " ".join(parts))
-    return lines
-
-
-def _closed(rows: Sequence[Row], ours: str, base: str, graded: bool) -> str:
-    """The gap closed, and how often the gate opened, in words."""
-    gate = [row.opened for row in rows if row.method == ours]
-    opened = f"the gate of {label(ours)} opened on {sum(gate)} of {len(gate)} starts."
-    try:
-        gap = gap_closed(rows, ours, base, graded)
-    except DjepaError:
-        return f"No candidate is better than the choice of {label(base)}; {opened}"
-    return (
-        f"{label(ours)} reaches {gap} of what the best candidate gains over {label(base)}; {opened}"
-    )
-
-
-def write_tables(results: Results) -> None:
-    """Write all tables as CSV, Markdown and LaTeX; the list of them is written last."""
-    folder = results.folder / "tables"
-    folder.mkdir(parents=True, exist_ok=True)
-    tables = make_tables(results)
-    for table in tables:
-        write_table(folder, table)
-    listed = "\n".join(f"- [{table.title}]({table.name}.md)" for table in tables) + "\n"
-    write_atomically(folder / "README.md", listed.encode())
 
 
 def _about(folder: Path) -> dict[str, Any]:

@@ -20,10 +20,8 @@ import torch
 from djepa.align.fit import task_local
 from djepa.align.presets import careful, mixed
 from djepa.align.suite import Recipe
-from djepa.artefacts.folder import encode
 from djepa.bank.read import Bank
 from djepa.evidence.evidence import Evidence
-from djepa.files import write_atomically
 from djepa.models.predictions import evidence_name
 from djepa.report.frames import looks_picture
 from djepa.rollout.execute import CollectConfig
@@ -91,9 +89,7 @@ def _shown(looks: tuple[str, ...]) -> Measure:
             look: Scene("push", bank.config.shape, look).observe(states, FILM)[0].numpy()
             for look in looks
         }
-        file = study.measured("looks", case.name).with_suffix(".safetensors")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, encode(frames))
+        study.keep_arrays("looks", case.name, frames)
         return list(looks)
 
     def figures(results: Results, folder: Path) -> Iterator[tuple[str, str]]:

@@ -35,6 +35,7 @@ from djepa.align.methods import (
 from djepa.align.outcomes import Outcomes
 from djepa.align.store import load_alignment, save_alignment
 from djepa.align.suite import Recipe, Suite, fit_suite, load_suite, unseen
+from djepa.artefacts.folder import Arrays, encode
 from djepa.artefacts.records import folder_hash, sha256
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
@@ -42,7 +43,7 @@ from djepa.errors import DjepaError, unknown_name
 from djepa.evaluate.rows import Row, read_rows, write_rows
 from djepa.files import to_json, write_atomically
 from djepa.models.predictions import predict_bank
-from djepa.models.weights import load_geometry, weights_hash
+from djepa.models.source import open_geometry, source_hash
 from djepa.rollout.execute import CollectConfig
 from djepa.studies.decisions import bounds, endpoint, rows_of
 from djepa.studies.design import ROLES, Case, Design, Measure, Place, Sizes
@@ -119,7 +120,7 @@ class Study:
 
     def weights(self) -> dict[str, str]:
         """Name -> hash of each geometry's weights."""
-        return {name: weights_hash(name)[:12] for name in self.design.weights}
+        return {name: source_hash(name)[:12] for name in self.design.weights}
 
     def card(self, group: str, **more: str) -> dict[str, Any]:
         """Inputs of a fit of a group: hashes of banks and geometries."""
@@ -141,6 +142,12 @@ class Study:
     def measured(self, name: str, case: str) -> Path:
         """File of a measure."""
         return self.out / "measures" / name / f"{case}.json"
+
+    def keep_arrays(self, name: str, case: str, arrays: Arrays) -> None:
+        """Write the arrays of a measure beside its file."""
+        file = self.measured(name, case).with_suffix(".safetensors")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, encode(arrays))
 
     def population(self, role: str, case: Case) -> Population:
         """Evidence and outcomes of a case; if cases share starts, identities include the look."""
@@ -230,7 +237,7 @@ class Study:
     def _predict(self, group: str, say: Say) -> None:
         device, banks = self.place.device, self._banks(group).values()
         for weights in self.design.weights:
-            model, of = load_geometry(weights, device), weights_hash(weights)
+            model, of = open_geometry(weights, device), source_hash(weights)
             for role, case in banks:
                 if weights in self._needed(role):
                     say(f"  {weights}: {role}, {case.name}")

@@ -3,8 +3,6 @@
 Collecting, predicting, training and the studies need nothing else. A world of your own is one more
 `Task`: name it as `package.module:TASK` wherever a command takes a world (docs/own-world.md).
 Workers that execute need not import torch: only `observe` does.
-
-Legend: N starts, H controls, A action width, S numbers in a state, C centres.
 """
 
 from __future__ import annotations

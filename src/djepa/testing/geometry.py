@@ -1,7 +1,4 @@
-"""Conformance of a geometry: `check_geometry` tests each promise and names the first broken one.
-
-Legend: N starts, K candidates, B blocks of five controls, A action width, D latent.
-"""
+"""Conformance of a geometry: `check_geometry` tests each promise and names the first broken one."""
 
 import torch
 from torch import Tensor

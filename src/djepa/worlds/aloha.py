@@ -6,8 +6,6 @@ go linearly from the last control to this one. A state is what MuJoCo needs to c
 same bits (time, positions, velocities, the solver's warm start, the drives' inputs), the
 poses of two cameras (varied a little between starts, visible only in images), the last control and
 the largest reward so far. Success is the environment's own: its largest reward, 4, at any step.
-
-Legend: K candidates, H controls, S numbers in a state.
 """
 
 import os
@@ -23,6 +21,7 @@ from djepa.worlds.bimanual.ik import Chain
 from djepa.worlds.checks import as_controls, as_ends, as_state, as_states
 from djepa.worlds.gl import Canvas
 from djepa.worlds.protocol import Bools, Floats, Frames
+from djepa.worlds.restorable import Restorable
 
 TASKS = {"transfer cube": "transfer_cube", "insertion": "insertion"}  # ours -> gym-aloha's
 RULES = ("gym-aloha.v1",)
@@ -46,7 +45,7 @@ def load_env(task: str) -> Any:
     return AlohaEnv(TASKS[task])._env
 
 
-class AlohaWorld:
+class AlohaWorld(Restorable):
     """One of the two tasks. Worlds of a task share one environment of the process, into which each
     writes its own state before it executes.
     """
@@ -59,6 +58,7 @@ class AlohaWorld:
         check_name("task", task, TASKS)
         check_name("success rule", rule, RULES)
         self.variant, self.rule, self._env = task, rule, load_env(task)
+        self.made_with = (task, rule)
         import mujoco
 
         self._engine, self._model = mujoco, self._env.physics.model.ptr
@@ -82,14 +82,6 @@ class AlohaWorld:
             self._env.task.initialize_episode(physics)
         seen = (rng.normal(size=(len(CAMERAS), HEAD.size)) * HEAD).ravel()
         return np.concatenate([self._read(), seen, self._env.task.get_qpos(physics), [0.0]])
-
-    def restore(self, state: npt.ArrayLike) -> None:
-        """Set the state to `state` (S,); no physics step is run."""
-        self._state = as_state("gym-aloha", self.state_size, state)
-
-    def snapshot(self) -> Floats:
-        """(S,) the live state."""
-        return self._state.copy()
 
     def step(self, control: npt.ArrayLike) -> Floats:
         """Execute one control (14,)."""
@@ -172,14 +164,6 @@ class AlohaWorld:
             canvas.move(camera, heads[at])
             canvas.draw(camera, frame)
         return frames.reshape(*many.shape[:-1], height, width, 3)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"task": self.variant, "rule": self.rule, "state": self._state}
-
-    def __setstate__(self, saved: dict[str, Any]) -> None:
-        """A copy is the world restored to the same numbers."""
-        self.__init__(saved["task"], saved["rule"])  # type: ignore[misc]
-        self.restore(saved["state"])
 
 
 @lru_cache(maxsize=len(TASKS))

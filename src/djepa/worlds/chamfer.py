@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAIN, STRICT = 0.18, 0.12  # table units
-FINE = 1.23  # divides both thresholds for 200 grains, see studies/grains.py
+FINE = 1.23  # divides both thresholds for 200 grains, see tools/grains.py
 _PAIRS = 1 << 18  # distances held at a time: 2 MB stay in cache
 
 

@@ -14,8 +14,6 @@ fingers before the last of its 25 integrations, so that is a part of the state. 
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -23,6 +21,7 @@ from djepa.errors import DjepaError, check_name
 from djepa.worlds.checks import as_controls, as_ends, as_state, as_states, draw_states
 from djepa.worlds.cube_ogbench import load_env
 from djepa.worlds.protocol import Bools, Floats, Frames
+from djepa.worlds.restorable import Restorable
 
 STATE = 73
 POSITIONS, VELOCITIES, WARM = slice(0, 21), slice(21, 41), slice(41, 61)
@@ -34,7 +33,7 @@ MAX_SPEED = 1e3  # m/s or rad/s; no control reaches it: larger speeds mean diver
 RULES = ("cube.v1",)
 
 
-class CubeWorld:
+class CubeWorld(Restorable):
     """An arm, a table and a cube.
 
     The first world of a process compiles the model, which takes a second. All worlds share one
@@ -50,29 +49,14 @@ class CubeWorld:
     def __init__(self, rule: str = "cube.v1") -> None:
         check_name("success rule", rule, RULES)
         self.rule = rule
+        self.made_with = (rule,)
         self._engine, self._env = load_env()
         self._state = self.reset(0)
-
-    def restore(self, state: npt.ArrayLike) -> None:
-        """Set the state to `state` (73,); no physics step is run."""
-        self._state = as_state("cube", STATE, state)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"rule": self.rule, "state": self._state}
-
-    def __setstate__(self, saved: dict[str, Any]) -> None:
-        """A copy is the world restored to the same numbers."""
-        self.__init__(saved["rule"])  # type: ignore[misc]
-        self.restore(saved["state"])
 
     def reset(self, seed: int) -> Floats:
         """Set and return a state (73,) with arm and cube at rest, drawn by the environment."""
         self._env.reset(seed=seed)
         self._state = self._read()
-        return self._state.copy()
-
-    def snapshot(self) -> Floats:
-        """(73,) the live state."""
         return self._state.copy()
 
     def step(self, control: npt.ArrayLike) -> Floats:

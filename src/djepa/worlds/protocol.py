@@ -1,7 +1,4 @@
-"""The interface between physics and everything else: a world with exact restore.
-
-Legend: N starts, K candidates, H controls, A action width, S numbers in a state.
-"""
+"""The interface between physics and everything else: a world with exact restore."""
 
 from typing import Protocol, runtime_checkable
 

@@ -11,7 +11,7 @@ anywhere continues with the same bits. Only execution needs the extra `mujoco`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from djepa.errors import DjepaError, check_name
 from djepa.worlds.checks import as_controls, as_ends, as_state, as_states, draw_states
 from djepa.worlds.protocol import Bools, Floats, Frames
 from djepa.worlds.reacher_mujoco import load_model
+from djepa.worlds.restorable import Restorable
 from djepa.worlds.rules import angle_error
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ MAX_SPEED = 1e3  # rad/s; torques reach at most 10: larger speeds mean diverged 
 RULES = ("reacher.v1",)
 
 
-class ReacherWorld:
+class ReacherWorld(Restorable):
     """Two links on a table. Cheap to make; its live state is four numbers.
 
     `repeat` integrations make a control: 1 in dm_control, 2 in stable-worldmodel.
@@ -49,25 +50,10 @@ class ReacherWorld:
         if type(repeat) is not int or repeat < 1:
             raise DjepaError(f"repeat must be a whole number, 1 or more, got {repeat!r}.")
         self.rule, self.repeat, self.variant = rule, repeat, str(repeat)
+        self.made_with = (rule, repeat)
         self._engine, self._model = load_model()
         self._data = self._engine.MjData(self._model)
         self.restore(np.zeros(4))
-
-    def restore(self, state: npt.ArrayLike) -> None:
-        """Set the state to `state` (4,); no physics step is run."""
-        self._state = as_state("reacher", 4, state)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"rule": self.rule, "repeat": self.repeat, "state": self._state}
-
-    def __setstate__(self, saved: dict[str, Any]) -> None:
-        """A copy is the world restored to the same four numbers."""
-        self.__init__(saved["rule"], saved["repeat"])  # type: ignore[misc]
-        self.restore(saved["state"])
-
-    def snapshot(self) -> Floats:
-        """(4,) the live state."""
-        return self._state.copy()
 
     def step(self, control: npt.ArrayLike) -> Floats:
         """Execute one control (2,): torques of shoulder and wrist in units of 0.05 Nm."""

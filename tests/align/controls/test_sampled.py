@@ -3,16 +3,11 @@
 import pytest
 import torch
 
-from djepa.align.controls.sampled import FUTURES, LEVEL, cvar, expected_value, tail_size
-from djepa.errors import DjepaError
+from djepa.align.controls.sampled import FUTURES, TAIL, cvar, expected_value
 
 
 def test_two_of_sixteen() -> None:
-    assert (FUTURES, LEVEL, tail_size(FUTURES, LEVEL)) == (16, 0.9, 2)
-    assert [tail_size(10, level) for level in (0.0, 0.7, 0.9, 0.99)] == [10, 3, 1, 1]
-    for level in (-0.1, 1.0):
-        with pytest.raises(DjepaError, match="level of CVaR"):
-            tail_size(16, level)
+    assert (FUTURES, TAIL) == (16, 2)
 
 
 def test_by_hand() -> None:

@@ -4,8 +4,7 @@
     g_a ← g_a - min(⟨g_a, g_p⟩, 0) / ‖g_p‖² g_p,   step along g_p + g_a
 
 (App. A.) Here the decision is the primary objective; the auxiliary gradient is projected only where
-it conflicts, and not capped. The paper's Table 1: 81.25 % on PushT, 77.34 % on Reacher, 65.63 % on
-the earlier 32 starts.
+it conflicts, and not capped.
 """
 
 from collections.abc import Sequence

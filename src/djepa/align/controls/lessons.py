@@ -7,8 +7,6 @@ candidates and blocks; the decision loss is the part of Eq. 8 that reads outcome
 
 Calibration starts choose among checkpoints, the unchanged model included: the most successes of the
 chosen candidates, then the smaller prediction error, then the earlier one.
-
-Legend: N starts, K candidates, B blocks of five controls, D latent.
 """
 
 from dataclasses import replace
@@ -19,9 +17,8 @@ from torch import Tensor
 
 from djepa.align.outcomes import Outcomes
 from djepa.align.plastic import Ends, PlasticLoss, grown_tail, latent_change
-from djepa.align.plastic_fit import Checkpoint, Encoded, PlasticConfig, futures_of, pools_of
+from djepa.align.plastic_fit import Checkpoint, Encoded, PlasticConfig, futures, teaching
 from djepa.errors import DjepaError
-from djepa.evidence.evidence import disjoint
 from djepa.evidence.ranks import best, check_pools
 from djepa.models.lewm import LeWM
 
@@ -58,17 +55,7 @@ def lessons(
     model: LeWM, fitting: Supervised, calibration: Supervised, config: PlasticConfig
 ) -> tuple[Lesson, Lesson]:
     """Lessons of the fitting starts that have both classes, and of all calibration starts."""
-    for given in (fitting, calibration):
-        given.outcomes.check(pools_of(given.starts))
-    disjoint(fitting=pools_of(fitting.starts), calibration=pools_of(calibration.starts))
-    if not len(calibration.starts):
-        raise DjepaError("There are no calibration starts to choose a checkpoint on.")
-    rows = fitting.outcomes.mixed.nonzero().flatten()
-    if not len(rows):
-        raise DjepaError(
-            "Every fitting start has outcomes of one class only: there is nothing to learn. "
-            "Collect more starts, or pools with both successes and failures."
-        )
+    rows = teaching(fitting[:2], calibration[:2])
     return lesson(model, fitting.rows(rows), config), lesson(model, calibration, config)
 
 
@@ -85,13 +72,6 @@ def lesson(model: LeWM, given: Supervised, config: PlasticConfig) -> Lesson:
     success, observed = (x.to(starts.ids.device) for x in (outcomes.success, outcomes.observed))
     tail = grown_tail(cost, starts.ids, success, observed, config.tail)
     return Lesson(starts, success, observed, realised, frozen, tail)
-
-
-@torch.no_grad()
-def futures(model: LeWM, starts: Encoded, batch: int) -> Tensor:
-    """(N, K, B, D), `batch` starts at a time."""
-    parts = torch.arange(len(starts)).split(batch)
-    return torch.cat([futures_of(model, starts.rows(at)) for at in parts])
 
 
 def decision_loss(loss: PlasticLoss, model: LeWM, predicted: Tensor, given: Lesson) -> Tensor:

@@ -1,15 +1,11 @@
-"""Decisions of a fitted control: a cost per candidate, and the futures it is computed from.
-
-Legend: N starts, K candidates, B blocks of five controls, D latent.
-"""
+"""Decisions of a fitted control: a cost per candidate, and the futures it is computed from."""
 
 from torch import Tensor
 
-from djepa.align.controls.lessons import futures
 from djepa.align.controls.sampled import cvar, expected_value, sampled_costs
 from djepa.align.controls.trajectory import code_of, prior_futures
 from djepa.align.plastic import Patch, apply_patch
-from djepa.align.plastic_fit import Encoded
+from djepa.align.plastic_fit import Encoded, futures
 from djepa.models.lewm import LeWM
 
 BATCH = 8  # starts whose futures are rolled out at a time

@@ -5,13 +5,11 @@
     step along g_p + g_a                                  (App. A; after Peri et al., CoRL 2025)
 
 The parameters are those of plasticity: the last predictor block and the prediction projection. The
-paper does not give κ: calibration starts choose it. Its Table 1: 82.03 % on PushT, 78.13 % on
-Reacher, 65.63 % on the earlier 32 starts.
-
-Legend: N starts, K candidates, B blocks of five controls, D latent.
+paper does not give κ: calibration starts choose it.
 """
 
 import copy
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 
 from torch import Tensor, nn
@@ -20,19 +18,19 @@ from djepa.align.controls.lessons import (
     Lesson,
     Supervised,
     decision_loss,
-    futures,
     judged,
     lessons,
     merit,
 )
 from djepa.align.controls.projection import capped, gradient, with_gradient, without_conflict
-from djepa.align.plastic import Patch, base_hash, plastic_names
+from djepa.align.plastic import Patch, base_hash, open_end
 from djepa.align.plastic_fit import (
     Checkpoint,
     PlasticConfig,
-    Report,
     Trial,
+    batch,
     descend,
+    futures,
     futures_of,
 )
 from djepa.errors import DjepaError
@@ -56,17 +54,16 @@ def fit_pegrad(
     fitting: Supervised,
     calibration: Supervised,
     config: PEGradConfig | None = None,
-    report: Report = lambda checkpoint: None,
 ) -> Patch:
     """The patch of the best checkpoint over caps and rates; ties go to smaller cap, then rate."""
     c, frozen = config or PEGradConfig(), copy.deepcopy(model).eval()
     taught, exam = lessons(frozen, fitting, calibration, c.fit)
-    trials: list[tuple[float, Trial]] = []
-    for cap in sorted(c.caps):
-        for rate in sorted(c.fit.rates):
-            for trial in _descent(copy.deepcopy(frozen), taught, exam, cap, rate, c.fit):
-                trials.append((cap, trial))
-                report(trial[0])
+    trials = [
+        (cap, trial)
+        for cap in sorted(c.caps)
+        for rate in sorted(c.fit.rates)
+        for trial in _descent(copy.deepcopy(frozen), taught, exam, cap, rate, c.fit)
+    ]
     cap, (chosen, tensors) = max(trials, key=lambda trial: merit(trial[1][0]))
     card = {
         "control": "PEGrad",
@@ -82,21 +79,21 @@ def fit_pegrad(
 
 def _descent(
     student: LeWM, taught: Lesson, exam: Lesson, cap: float, rate: float, c: PlasticConfig
-) -> list[Trial]:
-    end = [student.get_parameter(name) for name in plastic_names(student)]
+) -> Iterator[Trial]:
+    end = open_end(student)
 
-    def loss_of(rows: Tensor) -> Tensor:
-        batch = taught.rows(rows)
-        predicted = futures_of(student, batch.starts)
-        primary = (predicted - batch.realised).square().mean()
-        auxiliary = decision_loss(c.loss, student, predicted, batch)
-        return combined(primary, auxiliary, end, cap)
+    def loss_of(update: int) -> Tensor:
+        given = taught.rows(batch(len(taught.starts), update, c))
+        predicted = futures_of(student, given.starts)
+        primary = (predicted - given.realised).square().mean()
+        auxiliary = decision_loss(c.loss, student, predicted, given)
+        return combined(primary, auxiliary, list(end.values()), cap)
 
     def judge(update: int, loss: float | None) -> Checkpoint:
         after = futures(student, exam.starts, c.batch) if update else exam.frozen
         return judged(student, exam, after, rate, update, loss)
 
-    return list(descend(student, len(taught.starts), rate, c, loss_of, judge))
+    return descend(end, rate, c, loss_of, judge)
 
 
 def combined(

@@ -5,9 +5,7 @@
     CVaR            c_i = mean of the ⌈(1 - 0.9) 16⌉ = 2 largest c_{i,s}
 
 (App. A; after Enwerem et al., IROS 2026, and Ni et al., ICML 2024.) The prior is that of a fitted
-Var-JEPA. Draws are seeded by start and candidate, so that no order changes them. The
-paper's Table 1: expected value 78.91 % on PushT, 74.22 % on Reacher, 62.50 % on the earlier 32
-starts; CVaR 79.69, 75.78, 62.50 %.
+Var-JEPA. Draws are seeded by start and candidate, so that no order changes them.
 
 Legend: N starts, K candidates, S futures of a candidate, B blocks, D latent, U code.
 """
@@ -20,39 +18,30 @@ from torch import Tensor
 
 from djepa.align.controls.trajectory import TrajectoryCode, each_start, to_given_order
 from djepa.align.plastic_fit import Encoded
-from djepa.errors import DjepaError
 from djepa.models.lewm import LeWM
 from djepa.seeds import generator
 
 FUTURES, LEVEL = 16, 0.9
+TAIL = math.ceil((1 - LEVEL) * FUTURES)
 
 
 @torch.no_grad()
-def sampled_costs(
-    model: LeWM,
-    code: TrajectoryCode,
-    starts: Encoded,
-    frozen: Tensor,
-    samples: int = FUTURES,
-    seed: int = 0,
-) -> Tensor:
+def sampled_costs(model: LeWM, code: TrajectoryCode, starts: Encoded, frozen: Tensor) -> Tensor:
     """(N, K, S) float64 native costs of futures from the prior."""
-    if samples < 1:
-        raise DjepaError(f"Draw at least one future per candidate, not {samples}.")
     parts = []
     each = zip(starts.identities, each_start(model, starts, frozen), strict=True)
     for identity, (known, base, ids, goal) in each:
-        noise = draws(identity, ids, samples, code.code, seed).to(known.device)
+        noise = draws(identity, ids, FUTURES, code.code).to(known.device)
         codes = code.prior(known[:, None]).at(noise)  # (K, S, U)
-        change = code.residual(known[:, None].expand(-1, samples, -1), codes)
+        change = code.residual(known[:, None].expand(-1, FUTURES, -1), codes)
         cost = model.native_cost(base[:, None] + change, goal.expand(len(ids), -1))
         parts.append(cost.double())
     return to_given_order(parts, starts.ids)
 
 
-def draws(identity: str, ids: Tensor, samples: int, width: int, seed: int = 0) -> Tensor:
+def draws(identity: str, ids: Tensor, samples: int, width: int) -> Tensor:
     """(K, S, U) standard normal numbers, seeded by start and candidate ID."""
-    named = [generator("prior", seed, identity, int(i)) for i in ids.tolist()]
+    named = [generator("prior", 0, identity, int(i)) for i in ids.tolist()]
     each = [rng.standard_normal((samples, width), dtype=np.float32) for rng in named]
     return torch.from_numpy(np.stack(each))
 
@@ -62,17 +51,9 @@ def expected_value(costs: Tensor) -> Tensor:
     return _mean(costs)
 
 
-def cvar(costs: Tensor, level: float = LEVEL) -> Tensor:
-    """(N, K, S) -> (N, K) mean of the worst share 1 - `level`."""
-    worst = costs.topk(tail_size(costs.shape[-1], level), dim=-1).values
-    return _mean(worst)
-
-
-def tail_size(samples: int, level: float = LEVEL) -> int:
-    """⌈(1 - level) S⌉ after rounding, because 1 - 0.7 > 0.3 in floating point."""
-    if not 0 <= level < 1:
-        raise DjepaError(f"The level of CVaR is a share from 0 to below 1, not {level}.")
-    return math.ceil(round((1 - level) * samples, 9))
+def cvar(costs: Tensor) -> Tensor:
+    """(N, K, S) -> (N, K) mean of the worst share, 1 - LEVEL."""
+    return _mean(costs.topk(TAIL, dim=-1).values)
 
 
 def _mean(costs: Tensor) -> Tensor:

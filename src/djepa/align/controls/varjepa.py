@@ -3,8 +3,7 @@
     L = mean |z̃(u_q) - z|² + β KL(q ‖ p) + λ_D L_decision(z̃(μ_p))      u_q ~ q(u | h, z)
 
 (App. A; after Gögl and Yau, ICML 2026.) Inference uses u = μ_p, so the decision loss is taken there
-too. The paper gives neither widths nor β nor λ_D: see docs/controls.md. Its
-Table 1: 80.08 % on PushT, 75.00 % on Reacher, 62.50 % on the earlier 32 starts.
+too. The paper gives neither widths nor β nor λ_D: see docs/controls.md.
 
 Legend: N starts, K candidates, B blocks of five controls, D latent, U width of the code.
 """
@@ -21,8 +20,7 @@ from torch import Tensor, nn
 from djepa.align.controls.lessons import Lesson, Supervised, decision_loss, judged, lessons, merit
 from djepa.align.controls.trajectory import TrajectoryCode, divergence, known_of, prior_futures
 from djepa.align.plastic import Patch, base_hash
-from djepa.align.plastic_fit import PlasticConfig, Report, Trial
-from djepa.errors import DjepaError
+from djepa.align.plastic_fit import Checkpoint, PlasticConfig, Trial, descend
 from djepa.models.lewm import LeWM
 from djepa.seeds import generator, seed_for
 
@@ -55,7 +53,6 @@ def fit_residual(
     fitting: Supervised,
     calibration: Supervised,
     config: VarConfig | None = None,
-    report: Report = lambda checkpoint: None,
 ) -> Patch:
     """The code of the best checkpoint over the rates; `combine` joins both parts of the loss."""
     c = config or VarConfig()
@@ -69,9 +66,7 @@ def fit_residual(
         seed = seed_for("trajectory code", c.fit.seed) % 2**31
         code.initialise(torch.Generator().manual_seed(seed))
         code.to(exam.frozen.device)
-        for trial in _descend(code, model, taught, exam, combine, rate, c):
-            trials.append(trial)
-            report(trial[0])
+        trials += _descend(code, model, taught, exam, combine, rate, c)
     chosen, tensors = max(trials, key=lambda trial: merit(trial[0]))
     card = {
         "control": control,
@@ -118,26 +113,17 @@ def _descend(
     c: VarConfig,
 ) -> Iterator[Trial]:
     """Train at one rate; yield checkpoints, the unchanged model first."""
-    f, parameters = c.fit, list(code.parameters())
+    parameters = dict(code.named_parameters())
 
-    def trial(update: int, loss: float | None) -> Trial:
-        after = prior_futures(model, code, exam.starts, exam.frozen)
-        kept = {name: t.detach().clone() for name, t in code.state_dict().items()}
-        return judged(model, exam, after, rate, update, loss), kept
-
-    yield trial(0, None)
-    step = torch.optim.AdamW(parameters, rate, weight_decay=f.decay)
-    for update in range(1, f.updates + 1):
+    def loss_of(update: int) -> Tensor:
         batch, noise = _batch(taught, update, c)
-        loss = combine(losses_of(code, model, batch, noise, c), parameters)
-        step.zero_grad()
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(parameters, f.clip)
-        if not norm.isfinite():
-            raise DjepaError(f"The gradient of update {update} is not finite.")
-        step.step()
-        if update % f.every == 0 or update == f.updates:
-            yield trial(update, loss.item())
+        return combine(losses_of(code, model, batch, noise, c), list(parameters.values()))
+
+    def judge(update: int, loss: float | None) -> Checkpoint:
+        after = prior_futures(model, code, exam.starts, exam.frozen)
+        return judged(model, exam, after, rate, update, loss)
+
+    return descend(parameters, rate, c.fit, loss_of, judge)
 
 
 def _batch(taught: Lesson, update: int, c: VarConfig) -> tuple[Lesson, Tensor]:

@@ -1,7 +1,4 @@
-"""Time of success of choices, and pictures of them. Pictures illustrate and are not counted.
-
-Legend: N starts, K candidates.
-"""
+"""Time of success of choices, and pictures of them. Pictures illustrate and are not counted."""
 
 import base64
 import io
@@ -13,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from djepa.align.registry import label, ordered, slug
-from djepa.artefacts.folder import encode, load_arrays
+from djepa.artefacts.folder import load_arrays
 from djepa.artefacts.records import read_bytes
 from djepa.bank.bimanual import BimanualBank
 from djepa.errors import DjepaError
@@ -96,7 +93,6 @@ def _views(study: Study, case: Case, say: Say) -> dict[str, Any]:
     if not rows:
         return {}
     row, picks = rows[0], dict(zip((NATIVE, ours), pairs[rows[0]], strict=True))
-    file = study.measured("views", case.name).with_suffix(".safetensors")
     try:
         choices = executed(bank, row, picks)
         drawn = {name: png_bytes(draw(bank, choices)) for name, draw in PICTURES.items()}
@@ -104,9 +100,8 @@ def _views(study: Study, case: Case, say: Say) -> dict[str, Any]:
     except DjepaError as error:  # without OpenGL only pictures are missing
         say(f"  no pictures: {error}")
         return {}
-    file.parent.mkdir(parents=True, exist_ok=True)
     shown = {name: np.frombuffer(data, np.uint8) for name, data in drawn.items()}
-    write_atomically(file, encode(shown))
+    study.keep_arrays("views", case.name, shown)
     stops = {one.name: one.said for one in choices}
     return {"start": row, "chosen": picks, "ended": stops}
 

@@ -78,9 +78,9 @@ def executed(bank: BimanualBank, row: int, picks: dict[str, int]) -> list[Shown]
     return found
 
 
-def moments(stop: int, count: int = COLUMNS) -> list[int]:
-    """At most `count` moments, evenly from the start to a sequence's stop."""
-    return sorted({round(at) for at in np.linspace(0, stop, count)})
+def moments(stop: int) -> list[int]:
+    """At most COLUMNS moments, evenly from the start to a sequence's stop."""
+    return sorted({round(at) for at in np.linspace(0, stop, COLUMNS)})
 
 
 def grasp(bank: BimanualBank, choices: list[Shown]) -> Image.Image:

@@ -1,4 +1,4 @@
-"""Success with fewer candidates. Legend: N starts, K candidates."""
+"""Success with fewer candidates."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial

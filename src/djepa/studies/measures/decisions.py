@@ -12,9 +12,7 @@ import torch
 
 from djepa.align.methods import Choice
 from djepa.align.registry import GEOMETRIES, label
-from djepa.artefacts.folder import encode
 from djepa.bank.read import Bank
-from djepa.files import write_atomically
 from djepa.report.frames import films as draw_films
 from djepa.report.inspector import View, inspect
 from djepa.studies.decisions import solved
@@ -87,9 +85,7 @@ def films(methods: Sequence[str], only: tuple[str, ...] = (), also: Sequence[str
         start = min(found, key=lambda s: sum(of[s].success for of in picks.values()))
         chosen = {m: of[start].chosen for m, of in picks.items()}
         strips = executed(study.bank(case), start, chosen.values(), case.look)
-        file = study.measured("films", case.name).with_suffix(".safetensors")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, encode(strips))
+        study.keep_arrays("films", case.name, strips)
         won, stride = (
             [of[start].success for of in picks.values()],
             study.bank(case).config.task.stride,

@@ -2,8 +2,6 @@
 
 Every method is exported into one file, which is loaded and plans. As in the paper (App. A), up to
 256 starts are planned in batches of 16, two passes to warm up and ten that are timed.
-
-Legend: N starts, K candidates.
 """
 
 import subprocess

@@ -1,7 +1,7 @@
 """Single driving decisions for the inspector of the page. Nothing is counted on them.
 
 Lengths are whole centimetres on a square table; the car starts at (20, 40) m and drives to the
-right. Legend: K candidates.
+right.
 """
 
 from collections.abc import Mapping, Sequence

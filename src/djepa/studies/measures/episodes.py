@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 
 from djepa.align.registry import label, ordered
-from djepa.artefacts.folder import encode
 from djepa.control.episodes import MODERATE, draw_episodes
 from djepa.control.results import Episodes
 from djepa.evaluate.intervals import rate_of
-from djepa.files import write_atomically
 from djepa.report.curves import threshold_curve
 from djepa.report.episodes import Path, replay
 from djepa.report.tables import Table
@@ -156,9 +154,7 @@ def episode_films(find: Find, methods: Sequence[str], only: tuple[str, ...] = ()
             for i, of in enumerate(found)
         }
         strips["goal"] = np.ascontiguousarray(world.render(goal[None], FILM)[0])
-        file = study.measured("films", case.name).with_suffix(".safetensors")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, encode(strips))
+        study.keep_arrays("films", case.name, strips)
         wanted = [False] * len(others) + [True]
         return {"start": row, "methods": list(methods), "success": wanted, "stride": stride}
 

@@ -1,7 +1,4 @@
-"""Decisions written into predicted futures and read back by distance to the goal alone.
-
-Legend: N starts, K candidates, D latent.
-"""
+"""Decisions written into predicted futures and read back by distance to the goal alone."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,11 +9,9 @@ import torch
 
 from djepa.align.methods import Choice
 from djepa.align.registry import label
-from djepa.artefacts.folder import encode
 from djepa.bank.read import Bank
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import strict_ranks
-from djepa.files import write_atomically
 from djepa.lift.ordinal import lift as write_order
 from djepa.lift.ordinal import native_distance
 from djepa.models.predictions import read_predictions
@@ -37,9 +32,7 @@ def lifting(methods: Sequence[str], geometry: str) -> Measure:
         (test, choices), found = study.decided(case), {}
         for name in methods:
             found[name], drawn = lift(choices[name], test.evidence, study.bank(case), geometry)
-        file = study.measured("lifting", case.name).with_suffix(".safetensors")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, encode(drawn))
+        study.keep_arrays("lifting", case.name, drawn)
         return found
 
     return Measure(

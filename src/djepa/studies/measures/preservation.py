@@ -3,8 +3,6 @@
 For every method the mean squared error of predicted against realised latents, over all candidates
 and blocks, beside the success of its choices (App. E): a better predictor need not decide better,
 and a method that decides better may predict worse.
-
-Legend: N starts, K candidates, B blocks of five controls, D latent.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,7 +37,8 @@ def preservation(native: str, adapted: Mapping[str, str], geometry: str = "tdjep
         bank, device = study.bank(case), study.place.device
         model = load_geometry(geometry, device)
         assert isinstance(model, LeWM)
-        stored = {m: read_predictions(bank, c) for m, c in {native: geometry, **adapted}.items()}
+        columns = {native: model.name, **adapted}  # weights of a world have a longer name
+        stored = {method: read_predictions(bank, column) for method, column in columns.items()}
         known = {m: of.futures for m, of in stored.items() if of.futures is not None}
         errors: dict[str, list[float]] = {method: [] for method in known}
         for rows in torch.arange(min(STARTS, len(bank.decisions.start_ids))).split(BATCH):

@@ -19,16 +19,16 @@ HOME = (0.0, 1.57, -1.3485, 0.0, 0.0, 0.0)
 
 
 class SimulatedArm:
-    """The arm of a MuJoCo model; by default it stands alone in an empty scene."""
+    """The arm alone in an empty scene."""
 
-    def __init__(self, model: Any = None, data: Any = None, prefix: str = "") -> None:
-        self._engine = load_mujoco()
-        self._model = model or self._engine.MjModel.from_xml_string(scene_xml((arm_xml(),)))
-        self._data = data or self._engine.MjData(self._model)
-        joints = [f"{prefix}joint{i + 1}" for i in range(JOINTS)]
-        names = [*joints, f"{prefix}finger1", f"{prefix}finger2"]
+    def __init__(self) -> None:
+        self._engine: Any = load_mujoco()
+        self._model = self._engine.MjModel.from_xml_string(scene_xml((arm_xml(),)))
+        self._data = self._engine.MjData(self._model)
+        joints = [f"joint{i + 1}" for i in range(JOINTS)]
+        names = [*joints, "finger1", "finger2"]
         self._at = [int(self._model.joint(name).qposadr[0]) for name in names]
-        self._servos = [self._model.actuator(name).id for name in (*joints, f"{prefix}grip")]
+        self._servos = [self._model.actuator(name).id for name in (*joints, "grip")]
         self._steps = round(TICK / self._model.opt.timestep)
         self.place(HOME, 0.0)
 

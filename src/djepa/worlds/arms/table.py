@@ -9,8 +9,6 @@ the gripper. It holds for 0.25 s: the servos go there in 0.2 s and wait. The too
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -21,6 +19,7 @@ from djepa.worlds.arms.rules import RULE, judge_push, judge_stack
 from djepa.worlds.arms.scene import DT, load_scene
 from djepa.worlds.checks import as_controls, as_ends, as_state, as_states
 from djepa.worlds.protocol import Bools, Floats, Frames
+from djepa.worlds.restorable import Restorable
 
 TASKS = ("push", "stack")
 ACTIONS = 4  # x, y, z, gripper
@@ -33,7 +32,7 @@ LOW, HIGH = np.array([0.22, -0.2, 0.012]), np.array([0.48, 0.2, 0.18])  # m, whe
 PUSHING = 0.014  # m, height of the closed gripper in push
 
 
-class ArmWorld:
+class ArmWorld(Restorable):
     """The table, the arm and the objects; `task` is push or stack."""
 
     name = "arm"
@@ -44,27 +43,12 @@ class ArmWorld:
         check_name("task of the arm", task, TASKS)
         check_name("success rule", rule, (RULE,))
         self.task, self.variant, self.rule = task, task, rule
+        self.made_with = (task, rule)
         self._engine, self._model = load_scene(task)
         self._data = self._engine.MjData(self._model)
         self.nq, self.nv = int(self._model.nq), int(self._model.nv)
         self.state_size = self.nq + self.nv + 7
         self.restore(at_rest(self, [0.3, 0.0, 0.1], OPENING))
-
-    def restore(self, state: npt.ArrayLike) -> None:
-        """Set the state to `state`; no physics step is run."""
-        self._state = as_state("arm", self.state_size, state)
-
-    def snapshot(self) -> Floats:
-        """(S,) the live state."""
-        return self._state.copy()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"task": self.task, "rule": self.rule, "state": self._state}
-
-    def __setstate__(self, saved: dict[str, Any]) -> None:
-        """A copy is the world restored to the same numbers."""
-        self.__init__(saved["task"], saved["rule"])  # type: ignore[misc]
-        self.restore(saved["state"])
 
     def step(self, control: npt.ArrayLike) -> Floats:
         """Execute one control (4,)."""

@@ -6,8 +6,6 @@ inverse kinematics first. It holds for 0.2 s, in which the targets of the drives
 the last command to this one. A state is joint positions, velocities, the pose of the head camera
 (varied a little between starts, visible only in images) and the last command: with the solver's
 warm start off, nothing else affects the future.
-
-Legend: K candidates, H controls, S numbers in a state.
 """
 
 from functools import lru_cache
@@ -25,6 +23,7 @@ from djepa.worlds.bimanual.rules import RULES, goal_state, task_cost
 from djepa.worlds.bimanual.scene import ARMS, TASKS, draw_places, scene_xml, to_drives
 from djepa.worlds.checks import as_controls, as_ends, as_state, as_states
 from djepa.worlds.protocol import Bools, Floats, Frames
+from djepa.worlds.restorable import Restorable
 
 COMMAND, CAMERA = 14, 6  # numbers of a control, of the camera's shift and turn
 SUBSTEPS = 50  # integrations of a control: 0.2 s
@@ -38,7 +37,7 @@ def load_model(task: str) -> tuple[Any, Any]:
     return mujoco, mujoco.MjModel.from_xml_string(scene_xml(task))
 
 
-class BimanualWorld:
+class BimanualWorld(Restorable):
     """Two arms at a table, for one task."""
 
     name = "bimanual"
@@ -49,6 +48,7 @@ class BimanualWorld:
         check_name("task", task, TASKS)
         check_name("success rule", rule, RULES)
         self.variant, self.rule = task, rule
+        self.made_with = (task, rule)
         self._engine, self._model = load_model(task)
         self._data = self._engine.MjData(self._model)
         self.positions, self.speeds = int(self._model.nq), int(self._model.nv)
@@ -65,14 +65,6 @@ class BimanualWorld:
             at = int(self._model.joint(item.name).qposadr[0])
             position[at : at + 7] = place
         return np.concatenate([position, np.zeros(self.speeds), head, joints])
-
-    def restore(self, state: npt.ArrayLike) -> None:
-        """Set the state to `state` (S,); no physics step is run."""
-        self._state = as_state("bimanual", self.state_size, state)
-
-    def snapshot(self) -> Floats:
-        """(S,) the live state."""
-        return self._state.copy()
 
     def step(self, control: npt.ArrayLike) -> Floats:
         """Execute one control, (14,) joints or (16,) poses."""
@@ -134,14 +126,6 @@ class BimanualWorld:
         flat = many.reshape(-1, self.state_size)
         frames = draw(self, flat, camera, height, width)
         return frames.reshape(*many.shape[:-1], height, width, 3)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"task": self.variant, "rule": self.rule, "state": self._state}
-
-    def __setstate__(self, saved: dict[str, Any]) -> None:
-        """A copy is the world restored to the same numbers."""
-        self.__init__(saved["task"], saved["rule"])  # type: ignore[misc]
-        self.restore(saved["state"])
 
     def goal(self, start: Floats) -> Floats:
         """(S,) the start with every object placed as the rule requires."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from djepa.errors import DjepaError
-from djepa.worlds.traffic.plane import Areas, Array, lengths, spaced, unit
+from djepa.worlds.traffic.plane import Areas, Array, evenly, spaced, unit
 from djepa.worlds.traffic.scene import Lane
 
 MOST_LANES = 20_000  # of a map: overlaps are a table of all pairs
@@ -29,13 +29,6 @@ def lane_between(
         left, right = (evenly(bound, count) for bound in (left, right))
     polygon = np.concatenate([left, right[::-1]])
     return Lane(polygon, (left + right) / 2, following, beside, intersection, limit)
-
-
-def evenly(line: Array, count: int) -> Array:
-    """The same line with `count` points, evenly spaced."""
-    far = lengths(line)
-    s = np.linspace(0, far[-1], count)
-    return np.stack([np.interp(s, far, line[:, 0]), np.interp(s, far, line[:, 1])], -1)
 
 
 def ribbon(centre: Array, width: float) -> tuple[Array, Array]:

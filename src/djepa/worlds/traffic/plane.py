@@ -182,6 +182,11 @@ def along_line(line: Array, s: Array, offset: Array | float = 0.0) -> Array:
 
 def spaced(line: Array, step: float) -> Array:
     """The same line with points about `step` apart."""
+    return evenly(line, max(2, round(lengths(line)[-1] / step) + 1))
+
+
+def evenly(line: Array, count: int) -> Array:
+    """The same line with `count` points, evenly spaced."""
     far = lengths(line)
-    s = np.linspace(0, far[-1], max(2, round(far[-1] / step) + 1))
+    s = np.linspace(0, far[-1], count)
     return np.stack([np.interp(s, far, line[:, 0]), np.interp(s, far, line[:, 1])], -1)

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from djepa.errors import DjepaError
-from djepa.worlds.traffic.lanes import evenly, lane_between, mark_crossings, ribbon, widened
+from djepa.worlds.traffic.lanes import lane_between, mark_crossings, ribbon, widened
 from djepa.worlds.traffic.pickles import Packed, Steps
-from djepa.worlds.traffic.plane import Array
+from djepa.worlds.traffic.plane import Array, evenly
 from djepa.worlds.traffic.reading import KINDS, MOST_STATES, check_extent, reading
 from djepa.worlds.traffic.recording import Recording
 from djepa.worlds.traffic.scene import DT, Kind, Lane

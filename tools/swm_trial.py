@@ -1,6 +1,6 @@
 """`World.evaluate` of stable-worldmodel on its PushT, with its CEM alone and with ours on top.
 
-python -m djepa.studies.swm_trial --planner runs/planner.safetensors --out runs/swm.json
+python -m tools.swm_trial --planner runs/planner.safetensors --out runs/swm.json
 
 Starts and goals are those of one of our episode lists, given to the library as reset options; its
 own rule says whether the goal was reached. Every method sees the same episodes, and the first
@@ -15,6 +15,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from tools.trials import Trial, run_and_print
 from torch import Tensor
 
 from djepa.artefacts.records import sha256
@@ -23,7 +24,6 @@ from djepa.errors import DjepaError, MissingExtraError, check_name
 from djepa.interop.gym import Remember
 from djepa.interop.swm import AlignedSolver, PlannerCost, make_solver
 from djepa.lift.planner import load_planner
-from djepa.studies.trials import Trial, run_and_print
 
 RANDOM, MEAN, CHEAPEST, ALIGNED = "random controls", "its CEM", "cheapest", "aligned"
 METHODS = (RANDOM, MEAN, CHEAPEST, ALIGNED)  # the third runs only if named

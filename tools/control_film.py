@@ -1,6 +1,6 @@
 """A film of closed loop: the same episodes under several planners, side by side.
 
-    python -m djepa.studies.control_film runs/film/native runs/film/aligned --out film.gif
+    python -m tools.control_film runs/film/native runs/film/aligned --out film.gif
 
 The folders are what `djepa control` wrote for the same episodes.
 """

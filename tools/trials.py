@@ -1,6 +1,7 @@
 """Rows of episodes run by another library: one per method and episode, stored immediately.
 
-A trial is one JSON file: its settings and its rows. Running it again adds missing rows.
+A trial is one JSON file: its settings and its rows. Running it again adds missing rows. Methods
+are named as in align/registry.csv, and only the comparisons of PRIMARY are judged.
 """
 
 import json
@@ -15,11 +16,20 @@ import msgspec
 import numpy as np
 import tyro
 
+from djepa.align.registry import label
 from djepa.artefacts.records import LARGEST, decode, read_bytes, typed
 from djepa.errors import DjepaError
 from djepa.evaluate.markdown import markdown
 from djepa.evaluate.paired import Paired, paired
+from djepa.evaluate.rows import Row
+from djepa.evaluate.verdict import Comparison, Verdict, judge
 from djepa.files import to_json, write_atomically
+
+PRIMARY = (  # a trial without a method leaves out its comparisons
+    Comparison.of("aligned", "its CEM"),
+    Comparison.of("D-JEPA", "first chunk"),
+    Comparison.of("D-JEPA", "model's cost"),
+)
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -91,25 +101,39 @@ class Trial:
         """Two methods on the same episodes: difference, interval, exact McNemar p."""
         return paired(self.successes(ours), self.successes(theirs))
 
+    def verdicts(self) -> list[Verdict]:
+        """The primary comparisons, by the rule of every study (evaluate/verdict.py)."""
+        kept = [self.rows[n, method] for n in self.episodes for method in self.methods]
+        return judge({"episodes": [_row(of) for of in kept]}, PRIMARY)
+
     def table(self, against: str) -> str:
         """Markdown: success of every method, and its difference to one of them."""
-        columns = ("method", "solved", "success, %", "difference, points", "gained, lost", "p")
+        columns = ("method", "solved", "success, %", "difference, points", "gained, lost")
         lines = []
         for method in self.methods:
             p = self.pair(method, against)
             low, high = (100 * end for end in p.ours_interval)
             rate = f"{100 * p.ours:.1f} ({low:.1f}-{high:.1f})"
-            counts = (p.points, f"{p.gains}, {p.losses}", f"{p.p:.2g}")
+            counts = (p.points, f"{p.gains}, {p.losses}")
             solved = f"{int(self.successes(method).sum())} of {p.starts}"
-            lines.append((method, solved, rate, *(counts if method != against else [""] * 3)))
+            shown = counts if method != against else ("", "")
+            lines.append((label(method), solved, rate, *shown))
         return markdown(columns, lines)
 
 
+def _row(of: dict[str, Any]) -> Row:
+    """An episode of one method as a row of a study; what a trial does not have is empty."""
+    place, method, solved = of["episode"], of["method"], of["success"]
+    known = (place, str(place), True, -1, solved, float(not solved), False)
+    return Row("trial", "episodes", method, *known, "", "", "")
+
+
 def run_and_print(kind: Callable[..., Any], against: str) -> None:
-    """Run a trial from the command line and print its table."""
+    """Run a trial from the command line and print its table and its verdicts."""
     warnings.filterwarnings("ignore")
     trial = tyro.cli(kind)
     try:
-        print(trial.run().table(against))
+        found = trial.run()
+        print(found.table(against), *(v.sentence + "." for v in found.verdicts()), sep="\n")
     except DjepaError as error:
         sys.exit(f"error: {error}")

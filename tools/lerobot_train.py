@@ -1,6 +1,6 @@
 """A small diffusion policy of LeRobot's, trained for minutes on the push world.
 
-python -m djepa.studies.lerobot_train --out runs/lerobot
+python -m tools.lerobot_train --out runs/lerobot
 
 OUT/episodes   demonstrations as a LeRobotDataset v3: what is felt, poses, controls; no frames
 OUT/policy     LeRobot's own folder of the policy and its processors

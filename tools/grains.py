@@ -6,7 +6,7 @@ steps of 0.01 the rule takes the one with the smallest sum of squared difference
 shares to the target; ties go to the smaller unit. It is accepted if both shares lie within the
 range of those four models.
 
-    python -m djepa.studies.grains runs/grains.json     # resumes; about four minutes of one core
+    python -m tools.grains runs/grains.json     # resumes; about four minutes of one core
 
 Legend: n grains, K candidates.
 """

@@ -1,6 +1,6 @@
 """Films of single driving scenes, from the stored rows of a study: the native choice beside ours.
 
-    python -m djepa.studies.driving_film docs/results/driving-large 25 528 --out docs/pictures
+    python -m tools.driving_film docs/results/driving-large 25 528 --out docs/pictures
 
 Scenes and candidates are made again from the seed. A scene is refused if its log, or the PDMS of a
 choice, is not what the rows hold.
@@ -26,9 +26,9 @@ from djepa.report.sheet import save_animation
 from djepa.rollout.driving import PARTS, TrafficConfig, scenes_in
 from djepa.rollout.engine import LocalEngine
 from djepa.studies.design import Place
-from djepa.studies.index import get_design
 from djepa.studies.measures.driving import NATIVE
 from djepa.studies.measures.driving_views import FILMED, RULES, from_above
+from djepa.studies.names import get_design
 from djepa.worlds.traffic.judge import Judge
 from djepa.worlds.traffic.scene import Scene
 

@@ -1,6 +1,6 @@
 """LeRobot's rollout of a policy on the push world, with and without a choice among its chunks.
 
-python -m djepa.studies.lerobot_trial --policy runs/lerobot/policy \
+python -m tools.lerobot_trial --policy runs/lerobot/policy \
     --planner runs/planner.safetensors --out runs/lerobot.json
 
 Every method gets the same seeds, so the same starts and goals; the chunks of its first decision are
@@ -12,13 +12,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from tools.trials import Trial, run_and_print
+
 from djepa.artefacts.records import sha256
 from djepa.errors import MissingExtraError
 from djepa.interop.chunks import Chooser, choosing
 from djepa.interop.lerobot_env import DJEPAEnv
 from djepa.interop.planner_score import PlannerScore
 from djepa.lift.planner import Planner, load_planner
-from djepa.studies.trials import Trial, run_and_print
 
 try:
     import torch
