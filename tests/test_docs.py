@@ -61,6 +61,18 @@ def test_every_study_stands_in_the_docs_with_its_verdicts() -> None:
             assert f'tables("{name}-{preset}")' in text
 
 
+def test_the_study_answers_in_four_sentences() -> None:
+    """Operator, mixture, density, plasticity: a sentence each, before anything else."""
+    text = MARK.sub(lambda match: match[2], (ROOT / "docs/study.md").read_text())
+    answer = text.split("**The answer")[1].split("In detail:")[0]
+    sentences = re.findall(r"^\d\. (.+)$", answer, re.MULTILINE)
+    asked = ("published operator", "mixture", "density", "plasticity")
+    for sentence, what in zip(sentences, asked, strict=True):
+        assert what in sentence.lower().partition(" help")[0]
+        assert re.findall(r"[.?!](?=\s|$)", sentence) == ["."]
+    assert text.index("**The answer") < text.index("```")
+
+
 def test_the_readme_is_short() -> None:
     lines = (ROOT / "README.md").read_text().splitlines()
     assert len(lines) <= 130
