@@ -1,7 +1,7 @@
 """What a marker can call of figures without stored rows, and of single numbers of stored files.
 
-docs/results/measured.json, shortlist.json and severity.json hold what was measured once, with the
-command that made it. Weights have their numbers in a card.
+docs/results/measured.json, shortlist.json, severity.json and inverse-kinematics.json hold what was
+measured once, with the command that made it. Weights have their numbers in a card.
 """
 
 import json
@@ -153,6 +153,17 @@ def _difference(ours: str, rule: str, theirs: str = "CEM under TD-JEPA") -> tupl
     one = next(of for of in every if (of["ours"], of["theirs"], of["rule"]) == wanted)
     mean, low, high = one["points"]
     return f"{mean:+.1f} ({low:+.1f} to {high:+.1f})", f"{one['p']:g}"
+
+
+def kinematics() -> str:
+    """Poses that our inverse kinematics of one arm and mink's do not reach."""
+    stored = _json("inverse-kinematics.json")
+    lines = [
+        (begins, f"{of['ours']} of {stored['poses']}", f"{of['mink']} of {stored['poses']}",
+         str(of["both"]))
+        for begins, of in stored["failures"].items()
+    ]  # fmt: skip
+    return markdown(("search begins", "failures, ours", "failures, mink", "of both"), lines)
 
 
 def severities() -> str:
