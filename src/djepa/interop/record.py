@@ -100,9 +100,9 @@ def record(evidence: Evidence, decision: Decision, gate: Gate) -> list[DecisionR
     """Records of decisions that an alignment made of this evidence; no outcome is known yet."""
     advantage = gate.advantage(decision.base, decision.refined, evidence.ids).tolist()
     kept = evidence.ids.gather(1, best(decision.base, evidence.ids)[:, None])[:, 0].tolist()
-    found = []
+    found, costs = [], {name: evidence.cost(name) for name in evidence.names}
     for i, start in enumerate(evidence.identities):
-        scorers = [Scorer(n, tuple(evidence.cost(n)[i].tolist())) for n in evidence.names]
+        scorers = [Scorer(name, tuple(cost[i].tolist())) for name, cost in costs.items()]
         base, refined = decision.base[i].tolist(), decision.refined[i].double().tolist()
         scorers += [
             Scorer(_free("base", evidence), tuple(base), kind="base"),
