@@ -169,3 +169,38 @@ def test_the_name_is_the_room_and_the_function() -> None:
     known = djepa.Outcomes.from_arrays(evidence(), SUCCESS, COSTS < 9)
     with pytest.raises(DjepaError, match="not executed"):
         djepa.audit(evidence(), known)
+
+
+def test_blocks_of_starts_give_the_same_audit(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    N, K = 41, 9
+    known = Evidence.from_arrays(
+        start_ids=[f"{n // 2}@{n % 2}" for n in range(N)],
+        candidate_ids=rng.random((N, K)).argsort(1),
+        costs={"m": rng.random((N, K)).astype(np.float32), "n": rng.random((N, K))},
+        latents={"m": rng.random((N, K, 3)).astype(np.float32)},
+        goals={"m": rng.random((N, 3)).astype(np.float32)},
+    )
+    won, given = rng.random((N, K)) < 0.3, {
+        "realised": {"m": rng.random((N, K, 3)), "n": rng.random((N, K)).astype(np.float32)},
+        "distances": {"n": rng.random((N, K))},
+        "chosen": {"n": known.ids[:, 2]},
+    }  # fmt: skip
+    whole = audit(known, won, **given)  # type: ignore[arg-type]
+    monkeypatch.setattr("djepa.align.fit.AT_ONCE", 3 * K)
+    monkeypatch.setattr("djepa.evidence.blocks.CANDIDATES", 3 * K)
+    parts = audit(known, won, **given)  # type: ignore[arg-type]
+    assert parts.as_rows() == whole.as_rows()
+    assert whole.models[1].correlations[0].pooled is not None
+    nowhere = known.ids[:, 2].clone()
+    nowhere[40] = 99  # in the last block
+    with pytest.raises(DjepaError, match="one candidate ID of each start"):
+        audit(known, won, chosen={"n": nowhere})
+    with pytest.raises(DjepaError, match="one candidate ID of each start"):
+        audit(known, won, chosen={"n": nowhere[:40]})
+    odd = rng.random((N, K))
+    odd[39, 1] = np.nan
+    with pytest.raises(DjepaError, match="realised of start 39 holds a NaN"):
+        audit(known, won, realised={"n": odd})
+    with pytest.raises(DjepaError, match=r"distances is \(40, 9\), candidate IDs are \(41, 9\)"):
+        audit(known, won, distances={"n": odd[:40]})

@@ -19,6 +19,7 @@ from djepa.align.outcomes import Outcomes
 from djepa.align.presets import careful
 from djepa.audit import gap
 from djepa.audit.bank import realised_costs, report_bank
+from djepa.audit.report import audit
 from djepa.bank import read
 from djepa.bank.collect import collect
 from djepa.bank.read import Bank
@@ -181,14 +182,42 @@ def test_a_record_is_written_piece_by_piece(
 
 
 def test_the_same_audit(banks: Both, aligned: Alignment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "AT_ONCE", 3 * K)  # batches of three starts
     whole = report_bank(Bank(banks[1].path), [NAME], realised=False, alignment=aligned)
+    at_once = audit(*known(banks[1]), alignment=aligned)
+    assert at_once.as_rows() == whole.as_rows()
     truth = realised_costs(Sums(), Bank(banks[1].path), batch=5)
     monkeypatch.setattr(read, "PART", 8)
     monkeypatch.setattr(evidence_room, "RESIDENT", 0)
     monkeypatch.setattr(gap, "AT_ONCE", 5)
+    sizes = list[int]()
+    decide = Alignment.decide
+    monkeypatch.setattr(
+        Alignment, "decide", lambda self, e: (sizes.append(len(e)), decide(self, e))[1]
+    )
     parts = report_bank(Bank(banks[1].path), [NAME], realised=False, alignment=aligned)
+    assert sizes == [12, 10]  # whole batches of the operator
     assert parts.as_rows() == whole.as_rows()
     assert np.array_equal(realised_costs(Sums(), Bank(banks[1].path), batch=5), truth)
+
+
+def test_evidence_and_outcomes_of_a_bank_take_little_memory(banks: Both, small_parts: None) -> None:
+    evidence, outcomes = known(banks[0])
+    assert evidence.ids.untyped_storage().nbytes() == 8 * K  # all pools have the same IDs
+    assert evidence.costs.dtype == torch.float32  # as stored
+    assert torch.equal(evidence.ids, torch.from_numpy(banks[0].decisions.candidate_ids))
+    bank = Bank(banks[0].path)
+    evidence, outcomes = Evidence.from_bank(bank, [NAME], []), Outcomes.from_bank(bank)
+    names = tuple(bytes(row).hex() for row in banks[0].decisions.identities)
+    assert evidence.identities == outcomes.identities == names
+    pairs = zip(evidence.identities, outcomes.identities, strict=True)
+    assert all(ours is theirs for ours, theirs in pairs)
+    assert bank.part(range(2, 4)).identities == names[8:16]
+    shown = banks[0].outcomes
+    assert outcomes.cost is not None
+    for ours, theirs in ((outcomes.success, shown.success), (outcomes.observed, shown.observed),
+                         (outcomes.cost, shown.cost)):  # fmt: skip
+        assert np.array_equal(ours.numpy(), theirs)
 
 
 def test_a_sum_over_parts_has_the_same_minimum(

@@ -1,10 +1,12 @@
 """What docs/scale.md shows, computed from docs/results/scale.json.
 
 The file holds what was measured: `growth` (rows of `djepa bench growth --banks`), `full` (the same
-on push banks of 63 candidates) and `soak`.
+on push banks of 63 candidates), `blocks` (peaks of several runs before and after a change) and
+`soak`.
 """
 
 import json
+import statistics
 from collections.abc import Callable
 
 from tools.docs.growth import RESULTS, growth_rows, scale_results
@@ -78,6 +80,29 @@ def scale_full() -> str:
         spent = (f"{of['seconds']:,.0f} s", f"{large / of['seconds']:,.0f}")
         lines.append((stage, *spent, *used, disk))
     return markdown(("stage", "CPU", "starts/s", *peaks, "on disk"), lines)
+
+
+def scale_blocks() -> str:
+    """Peaks of fit and audit before and after they worked in blocks of starts: medians of runs."""
+    rows = scale_results()["blocks"]["rows"]
+    lines = []
+    for stage in dict.fromkeys(row["stage"] for row in rows):
+        of = sorted((row for row in rows if row["stage"] == stage), key=lambda row: row["starts"])
+        few, many = of[0]["starts"], of[-1]["starts"]
+        slopes = []
+        for when in ("before_mb", "after_mb"):
+            low, high = (statistics.median(row[when]) for row in (of[0], of[-1]))
+            slopes.append(1e3 * (high - low) / (many - few))
+            lines.append((f"{stage}, {when.removesuffix('_mb')}", f"{low:,.0f} MB",
+                          f"{high:,.0f} MB", f"{slopes[-1]:.1f} kB"))  # fmt: skip
+        lines.append(("after / before", "", "", f"{slopes[1] / slopes[0]:.2f}"))
+    return markdown(("stage", f"{few:,} starts", f"{many:,} starts", "more per start"), lines)
+
+
+def scale_shape() -> str:
+    """Candidates and controls of these banks."""
+    of = scale_results()["blocks"]
+    return f"{of['candidates']} candidates of {of['horizon']} controls"
 
 
 def scale_starts() -> str:

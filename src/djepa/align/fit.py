@@ -35,10 +35,11 @@ from djepa.align.outcomes import Outcomes, millionths
 from djepa.align.risk import Guarantee, risk_controlled
 from djepa.artefacts.store import locate
 from djepa.errors import DjepaError, unknown_name
+from djepa.evidence.blocks import Filled
 from djepa.evidence.evidence import Evidence, clusters, disjoint, same_weights
 from djepa.evidence.fusion import Fusion, fuse
 from djepa.evidence.logs import LogMixture
-from djepa.evidence.ranks import order
+from djepa.evidence.ranks import ascending, order
 from djepa.evidence.tokens import Tokens
 from djepa.seeds import generator, seed_for
 from djepa.threads import one_thread
@@ -186,14 +187,15 @@ class Alignment:
         Here and below, outcomes may also be an (N, K) array of successes.
         """
         outcomes = Outcomes.of(evidence, outcomes)
-        by_id = evidence.ids.argsort(dim=1)  # so that the order of candidates has no effect
-        evidence, outcomes = evidence.columns(by_id), outcomes.columns(by_id)
+        if not ascending(evidence.ids):  # so that the order of candidates has no effect
+            by_id = evidence.ids.argsort(dim=1)
+            evidence, outcomes = evidence.columns(by_id), outcomes.columns(by_id)
         c, rows = self.config, outcomes.teaching()
         self.gate = self.report = self._fitted = None
         fusion = self._mix(evidence, outcomes)
         self.tokens = c.tokens()
         base = self._base(evidence, fusion)
-        tokens = self._tokens(evidence)
+        tokens = self.tokens.reader(evidence)
         self.operator = self.fresh(tokens(rows[:1]).shape[-1]).to(base.device)
         # Batches are small: more threads save no time, and would change the rounding.
         with one_thread():
@@ -252,27 +254,18 @@ class Alignment:
 
     def scores(self, evidence: Evidence) -> tuple[Tensor, Tensor]:
         """Base (N, K) float64 and aligned (N, K) float32 scores, computed in batches of starts."""
-        return self._scored(
-            self._inputs(part) for part in evidence.split(at_once(evidence.candidates))
-        )
+        parts = evidence.split(at_once(evidence.candidates))
+        return self._scored(map(self._inputs, parts), len(evidence))
 
     def _scorer(self, evidence: Evidence) -> Callable[[], tuple[Tensor, Tensor]]:
         """A function that scores with the operator's current weights.
 
-        Tokens of evidence in memory are computed once.
+        Tokens that fit into memory are computed once.
         """
-        if evidence.stored:
+        if self.tokens is not None and not self.tokens.kept(evidence):
             return lambda: self.scores(evidence)
         known = [self._inputs(part) for part in evidence.split(at_once(evidence.candidates))]
-        return lambda: self._scored(known)
-
-    def _tokens(self, evidence: Evidence) -> Callable[[Tensor], Tensor]:
-        """A function from (n,) rows to (n, K, F) tokens; it reads latents on disk per batch."""
-        assert self.tokens is not None
-        make = self.tokens
-        if evidence.stored:
-            return lambda rows: make(evidence.rows(rows))
-        return make(evidence).__getitem__
+        return lambda: self._scored(known, len(evidence))
 
     def _mix(self, evidence: Evidence, outcomes: Outcomes) -> Fusion | LogMixture:
         """Fit the base score: a convex mixture of ranks, or a likelihood mixture."""
@@ -281,14 +274,15 @@ class Alignment:
             good = outcomes.quality if c.mixture.startswith("graded") else outcomes.success
             ranked = c.mixture.endswith("+ranks")
             return fit_logs(evidence, good, outcomes.observed, c.base, c.density, ranked)
-        ranks = evidence.ranks(c.base)
+        ranks = evidence.ranks(c.base)  # of all starts: every mixture of the grid reads them again
         return fit_fusion(ranks, evidence.ids, outcomes.success, observed=outcomes.observed)
 
     def _base(self, evidence: Evidence, fusion: Fusion | LogMixture) -> Tensor:
         """(N, K) float64 base scores b."""
         if isinstance(fusion, LogMixture):
             return fusion(evidence)
-        return fuse(evidence.ranks(self.config.base), fusion.weights)
+        weights, names = fusion.weights, self.config.base
+        return evidence.apart(lambda part: fuse(part.ranks(names), weights))
 
     @torch.no_grad()
     def _inputs(self, evidence: Evidence) -> Inputs:
@@ -302,15 +296,14 @@ class Alignment:
         return Inputs(self.tokens(known), base, by_id.argsort(dim=1))
 
     @torch.no_grad()
-    def _scored(self, known: Iterable[Inputs]) -> tuple[Tensor, Tensor]:
-        bases, scores = [], []
+    def _scored(self, known: Iterable[Inputs], starts: int) -> tuple[Tensor, Tensor]:
+        found = Filled(starts)
         for tokens, base, back in known:
             refined = self._ready().to(tokens.device)(tokens, base)[0]
             if not refined.isfinite().all():
                 raise DjepaError("An aligned score is not finite; the operator's weights overflow.")
-            bases.append(base.gather(1, back))
-            scores.append(refined.gather(1, back))
-        return torch.cat(bases), torch.cat(scores)
+            found.add(base=base.gather(1, back), refined=refined.gather(1, back))
+        return found.arrays["base"], found.arrays["refined"]
 
     def decide(self, evidence: Evidence) -> Decision:
         """Choose one candidate per start from evidence alone; outcomes are not an argument."""

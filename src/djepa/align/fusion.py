@@ -5,13 +5,16 @@ Legend: N starts, K candidates, M geometries, W weight vectors of a grid.
 
 from itertools import combinations
 from math import comb
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from djepa.align.outcomes import millionths
+from djepa.evidence.blocks import in_blocks
 from djepa.evidence.fusion import Fusion, fuse
 from djepa.evidence.ranks import best
+from djepa.threads import one_thread
 
 LARGEST = 2000  # points of the default grid, at most
 
@@ -35,19 +38,19 @@ def fit_fusion(
     M = ranks.shape[-1]
     grid = simplex(M, parts or finest(M))
     seen = torch.ones_like(success) if observed is None else observed
-    worth = success.long() if quality is None else millionths(quality)
-    wins, gaps = _judge(ranks, ids, success, seen, worth, grid)
+    worth = success if quality is None else millionths(quality)
     fold = torch.arange(len(ids), device=ids.device) % 5
-    folds, held_out = [], 0
-    for k in range(5):
-        out = fold == k
-        if out.all() or not out.any():
-            continue
-        at = _choose(wins[:, ~out].sum(1), gaps[:, ~out], grid)
-        folds.append(_point(grid[at]))
-        held_out += int(wins[at, out].sum())
-    at = _choose(wins.sum(1), gaps, grid)
-    return Fusion(_point(grid[at]), int(wins[at].sum()), tuple(folds), held_out)
+    out = [fold == k for k in range(5)]
+    out = [rows for rows in out if rows.any() and not rows.all()]
+    tried = [list[_Tried]() for _ in (*out, None)]  # without each fold, then on all starts
+    for point in map(_point, grid):  # one at a time: a table of all would be (W, N)
+        wins, gaps = _judge(point, ranks, ids, success, seen, worth)
+        for found, rows in zip(tried, (*out, fold < 0), strict=True):
+            key = _key(wins[~rows], gaps[~rows], point)
+            found.append(_Tried(key, point, int(wins[rows].sum())))
+    *folds, whole = (max(found, key=lambda one: one.key) for found in tried)
+    held_out = sum(one.held_out for one in folds)
+    return Fusion(whole.point, whole.key[0], tuple(one.point for one in folds), held_out)
 
 
 def finest(M: int) -> int:
@@ -67,32 +70,49 @@ def simplex(M: int, parts: int) -> Tensor:
     return (edges.diff(dim=1) - 1) / parts
 
 
+class _Tried(NamedTuple):
+    """A grid point on some starts."""
+
+    key: tuple[int, float, float, tuple[float, ...]]
+    point: tuple[float, ...]
+    held_out: int  # worth of its winners on the other starts
+
+
 def _judge(
-    ranks: Tensor, ids: Tensor, success: Tensor, seen: Tensor, worth: Tensor, grid: Tensor
+    point: tuple[float, ...],
+    ranks: Tensor,
+    ids: Tensor,
+    success: Tensor,
+    seen: Tensor,
+    worth: Tensor,
 ) -> tuple[Tensor, Tensor]:
-    """(W, N) worth of the winner, and (W, N) score of the best failure minus the best success.
+    """(N,) worth of the winner, and (N,) score of the best failure minus the best success.
 
     The gap is NaN where one of both is missing.
     """
     never = torch.inf
-    wins, gaps = [], []
-    for weights in grid:
-        score = fuse(ranks, _point(weights)).masked_fill(~seen, never)
-        wins.append(worth.gather(1, best(score, ids)[:, None])[:, 0])
+
+    def judged(ranks: Tensor, ids: Tensor, success: Tensor, seen: Tensor, worth: Tensor) -> Tensor:
+        score = fuse(ranks, point).masked_fill(~seen, never)
+        wins = worth.gather(1, best(score, ids)[:, None])[:, 0]
         good = score.masked_fill(~success, never).amin(1)
         bad = score.masked_fill(success, never).amin(1)
-        gaps.append(torch.where(good.isfinite() & bad.isfinite(), bad - good, torch.nan))
-    return torch.stack(wins), torch.stack(gaps)
+        gaps = torch.where(good.isfinite() & bad.isfinite(), bad - good, torch.nan)
+        return torch.stack([wins.double(), gaps], dim=1)  # worth is at most 10⁶
+
+    wins, gaps = in_blocks(judged, ranks, ids, success, seen, worth).unbind(1)
+    return wins.long(), gaps
 
 
-def _choose(wins: Tensor, gaps: Tensor, grid: Tensor) -> int:
-    """Index of the best grid point: most wins, then the ties of `fit_fusion` in turn."""
-    margin = gaps.nanmean(1).nan_to_num(0.0)
-    keys = [
-        (int(w), round(float(g), 12), round(float(p.square().sum()), 12), _point(p))
-        for w, g, p in zip(wins, margin, grid, strict=True)
-    ]
-    return max(range(len(keys)), key=keys.__getitem__)
+def _key(
+    wins: Tensor, gaps: Tensor, point: tuple[float, ...]
+) -> tuple[int, float, float, tuple[float, ...]]:
+    """What decides between grid points: most worth, then the ties of `fit_fusion` in turn."""
+    with one_thread():  # so that the sum is rounded alike on any machine
+        margin = gaps.nanmean().nan_to_num(0.0)
+    weights = torch.tensor(point, dtype=torch.float64)
+    spread = round(float(weights.square().sum()), 12)
+    return int(wins.sum()), round(float(margin), 12), spread, point
 
 
 def _point(weights: Tensor) -> tuple[float, ...]:

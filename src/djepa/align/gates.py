@@ -17,6 +17,7 @@ from torch import Tensor
 
 from djepa.align.outcomes import millionths
 from djepa.errors import DjepaError, unknown_name
+from djepa.evidence.blocks import in_blocks
 from djepa.evidence.ranks import best
 
 NEVER = float(torch.finfo(torch.float64).max)  # no advantage exceeds it; finite for JSON
@@ -49,6 +50,9 @@ class Gate:
 
     def advantage(self, base: Tensor, refined: Tensor, ids: Tensor) -> Tensor:
         """(N, K) scores and IDs -> (N,) float64: b[i_b] - s[i_s], or s[i_b] - s[i_s]."""
+        return in_blocks(self._advantage, base, refined, ids)
+
+    def _advantage(self, base: Tensor, refined: Tensor, ids: Tensor) -> Tensor:
         base, refined = base.double(), refined.double()
         i, j = best(base, ids)[:, None], best(refined, ids)[:, None]
         kept = (base if self.mode == "base_minus_refined" else refined).gather(1, i)
@@ -148,6 +152,8 @@ def calibrate_on_grid(
 def among(observed: Tensor, base: Tensor, refined: Tensor) -> tuple[Tensor, Tensor]:
     """Both (N, K) scores as float64; unobserved candidates get 1e300, so that they cannot win."""
     hidden = ~observed
+    if not hidden.any():
+        return base.double(), refined.double()
     return base.double().masked_fill(hidden, 1e300), refined.double().masked_fill(hidden, 1e300)
 
 

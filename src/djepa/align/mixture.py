@@ -20,6 +20,7 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
+from djepa.evidence.blocks import in_blocks
 from djepa.evidence.evidence import Evidence, clusters
 from djepa.evidence.logs import LogMixture, mix, mixture_inputs
 from djepa.evidence.ranks import best
@@ -42,15 +43,15 @@ def fit_logs(
     A set holds the geometries, with or without their density, with or without ranks beside the
     logarithms; ties go to the first. `success` (N, K) is bool, or a quality in [0, 1].
     """
-    every = mixture_inputs(evidence, names, density, ranked)  # once: density is slow
+    # Of all starts, in float64: every step of the minimiser reads them again, and density is slow.
+    every = mixture_inputs(evidence, names, density, ranked)
     M, D = len(names), len(density)
     found = []
     for also, extra in product((False, True) if ranked else (False,), (0, D) if D else (0,)):
         first = [*range(M), *range(M, M + extra)]
         columns = [*first, *(M + D + i for i in first)] if also else first
-        given = every[..., columns]
         known = tuple(names), tuple(density[:extra])
-        found.append(_fit(evidence, success, observed, given, *known, also))
+        found.append(_fit(evidence, success, observed, every, columns, *known, also))
     return max(found, key=lambda mixture: mixture.held_out)
 
 
@@ -59,42 +60,51 @@ def _fit(
     success: Tensor,
     observed: Tensor,
     inputs: Tensor,
+    columns: Sequence[int],
     names: tuple[str, ...],
     density: tuple[str, ...],
     ranked: bool,
 ) -> LogMixture:
-    """Maximum-likelihood weights for one set of inputs, and their successes on held-out folds."""
+    """Maximum-likelihood weights for `columns` of the inputs, and successes on held-out folds."""
     ids = evidence.ids
     fold = clusters(evidence.identities).to(ids.device) % FOLDS
 
     def judge(weights: Sequence[float], rows: Tensor) -> int:
-        score = mix(inputs[rows], weights).masked_fill(~observed[rows], torch.inf)
-        at = best(score, ids[rows])[:, None]
-        hits = (success * observed)[rows].gather(1, at).sum()
+        worth = []
+        for some in rows.nonzero().flatten().split(AT_ONCE):
+            score = mix(inputs[some][..., columns], weights).masked_fill(~observed[some], torch.inf)
+            at = best(score, ids[some])[:, None]
+            worth.append((success[some] * observed[some]).gather(1, at))
+        hits = torch.cat(worth).sum()
         return int(hits) if success.dtype == torch.bool else round(1000 * float(hits))
 
     held_out = 0
     for k in range(FOLDS):
         rest = fold != k
         if rest.any() and not rest.all():
-            held_out += judge(likeliest(inputs, success, observed, rest), ~rest)
-    weights = likeliest(inputs, success, observed)
+            held_out += judge(likeliest(inputs, success, observed, rest, columns), ~rest)
+    weights = likeliest(inputs, success, observed, None, columns)
     return LogMixture(names, density, weights, judge(weights, fold >= 0), held_out, ranked)
 
 
 def likeliest(
-    inputs: Tensor, success: Tensor, observed: Tensor, among: Tensor | None = None
+    inputs: Tensor,
+    success: Tensor,
+    observed: Tensor,
+    among: Tensor | None = None,
+    columns: Sequence[int] | None = None,
 ) -> tuple[float, ...]:
     """(N, K, M) inputs and outcomes -> M maximum-likelihood weights, by L-BFGS-B in float64.
 
-    `among` (N,) bool selects starts; by default all are used. Starts of one class are left out.
+    `among` (N,) bool selects starts, `columns` selects inputs; by default all are used. Starts of
+    one class are left out.
     """
-    good = success.double() * observed
-    worst = good.masked_fill(~observed, torch.inf).amin(1)
-    counts = (good.amax(1) > 0) & (worst < good.amax(1))
+    columns = list(range(inputs.shape[-1]) if columns is None else columns)
+    M = len(columns)
+    counts = in_blocks(_differ, success, observed)
     mixed = (counts if among is None else counts & among).nonzero().flatten()
     if not len(mixed):
-        return (1.0,) * inputs.shape[-1]
+        return (1.0,) * M
 
     def loss(weights: Floats) -> tuple[float, Floats]:
         w = torch.from_numpy(weights).to(inputs.device).requires_grad_()
@@ -102,15 +112,22 @@ def likeliest(
         total.backward()
         value = total.item()
         for rows in mixed.split(AT_ONCE):  # in parts, to bound the memory
-            logits = -(inputs[rows] @ w).masked_fill(~observed[rows], torch.inf)
-            mass = logits.logsumexp(1) - (logits + good[rows].log()).logsumexp(1)
+            good = success[rows].double() * observed[rows]
+            logits = -(inputs[rows][..., columns] @ w).masked_fill(~observed[rows], torch.inf)
+            mass = logits.logsumexp(1) - (logits + good.log()).logsumexp(1)
             part = mass.mean() * (len(rows) / len(mixed))
             part.backward()
             value += part.item()
         assert w.grad is not None
         return value, w.grad.cpu().numpy()
 
-    M = inputs.shape[-1]
     with torch.enable_grad():
         found = minimize(loss, np.ones(M), jac=True, method="L-BFGS-B", bounds=[(0, None)] * M)
     return tuple(round(float(w), 9) for w in found.x)
+
+
+def _differ(success: Tensor, observed: Tensor) -> Tensor:
+    """(N,) bool: starts whose observed candidates are not all equally good, and not all bad."""
+    good = success.double() * observed
+    worst = good.masked_fill(~observed, torch.inf).amin(1)
+    return (good.amax(1) > 0) & (worst < good.amax(1))

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
+from djepa.evidence.blocks import Filled, in_blocks
 from djepa.evidence.evidence import Evidence, to_tensor
 
 MILLION = 10**6
@@ -31,13 +31,12 @@ class Outcomes:
     @classmethod
     def from_bank(cls, bank: Bank) -> "Outcomes":
         """The outcomes of every start of a bank."""
-        identities, arrays = list[str](), list[list[Tensor]]()
-        for part in bank.parts():  # one part at a time; its states and controls are not kept
-            identities += [bytes(row).hex() for row in part.decisions.identities]
+        whole = Filled(len(bank))
+        for part in bank.parts():  # one part at a time; its states are not kept
             shown = part.outcomes
-            kept = (shown.success, shown.observed, shown.cost.astype(float))
-            arrays.append([torch.from_numpy(np.ascontiguousarray(x)) for x in kept])
-        return cls(tuple(identities), *map(torch.cat, zip(*arrays, strict=True)))
+            kept = {"success": shown.success, "observed": shown.observed, "cost": shown.cost}
+            whole.add(**{name: torch.from_numpy(x.copy()) for name, x in kept.items()})
+        return cls(bank.identities, **whole.arrays)
 
     @classmethod
     def from_arrays(
@@ -116,13 +115,19 @@ class Outcomes:
                     f"got {values.dtype} of {tuple(values.shape)}."
                 )
         if self.cost is not None and (
-            self.cost.shape != evidence.ids.shape or not self.cost[self.observed].isfinite().all()
+            self.cost.shape != evidence.ids.shape
+            or not in_blocks(_finite, self.cost, self.observed).all()
         ):
             raise DjepaError(
                 f"cost must be of shape {tuple(evidence.ids.shape)}, finite where observed."
             )
         if not self.observed.any(1).all():
             raise DjepaError("A start without a single executed candidate teaches nothing.")
+
+
+def _finite(cost: Tensor, observed: Tensor) -> Tensor:
+    """(N,) bool: starts whose observed candidates all have a finite cost."""
+    return (cost.isfinite() | ~observed).all(1)
 
 
 def _truth(what: str, array: Any) -> Tensor:

@@ -7,14 +7,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from djepa.align.fit import Alignment
+from djepa.align.fit import Alignment, at_once
 from djepa.align.outcomes import Outcomes
 from djepa.audit.gap import audit as audit_costs
-from djepa.audit.report import Report, audit
+from djepa.audit.parts import Part
+from djepa.audit.report import Report, report_parts
 from djepa.audit.result import Audit
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.evidence.evidence import Evidence
+from djepa.evidence.ranks import check_values
 from djepa.models.predict import encode_states
 from djepa.models.predictions import Stored
 from djepa.models.protocol import Geometry
@@ -56,11 +58,22 @@ def report_bank(
             names[i] = model.name
             _same_weights(bank, geometry, model.name)
             truths[model.name] = realised_costs(model, bank, device)
+    for truth in map(torch.from_numpy, truths.values()):
+        check_values(truth, realised=truth)
     needed = alignment.config.geometries if alignment else ()
     every = tuple(dict.fromkeys((*names, *needed)))
     dense = [name for name in every if Stored(bank, name).futures]
-    evidence = Evidence.from_bank(bank, every, dense)
-    return audit(evidence, Outcomes.from_bank(bank), realised=truths, alignment=alignment)
+
+    def read(part: Bank) -> Part:
+        evidence = Evidence.from_bank(part, every, dense)
+        begin = part.config.members(part.blocks[0]).start - first
+        given = {n: torch.from_numpy(x[begin : begin + len(part)]) for n, x in truths.items()}
+        outcomes = Outcomes.of(evidence, Outcomes.from_bank(part))
+        return Part(evidence, outcomes, {"realised": given})
+
+    first = bank.config.members(bank.blocks[0]).start
+    parts = bank.parts(at_once(bank.candidates))  # whole batches of the operator
+    return report_parts(map(read, parts), alignment)
 
 
 @torch.no_grad()

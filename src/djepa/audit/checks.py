@@ -26,7 +26,12 @@ def check_arrays(ids: Array, success: Array, **scores: Array | None) -> None:
     for name, score in given.items():
         if not np.issubdtype(score.dtype, np.floating):
             raise DjepaError(f"{name} must be floating point, got {score.dtype}.")
-    wide = {name: torch.from_numpy(x.astype(np.float64)) for name, x in given.items()}
-    check_pools(torch.from_numpy(ids.astype(np.int64)), **wide)
+    check_pools(_tensor(ids, np.int64), **{n: _tensor(x, np.float64) for n, x in given.items()})
     if "distances" in given and given["distances"].min() < 0:
         raise DjepaError("distances must not be negative.")
+
+
+def _tensor(array: Array, wide: type[np.generic]) -> torch.Tensor:
+    """The array as a tensor: itself where torch can read it in place, else a copy as `wide`."""
+    read = array.dtype in (np.int64, np.float32, np.float64) and array.flags.c_contiguous
+    return torch.from_numpy(array if read and array.flags.writeable else array.astype(wide))

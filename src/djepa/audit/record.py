@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from djepa.align.outcomes import Outcomes
-from djepa.audit.report import Report, audit, compare_choice, selective, solved
+from djepa.audit.parts import solved
+from djepa.audit.report import Report, audit, compare_choice, selective
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.evaluate.intervals import markdown_table, rate_of

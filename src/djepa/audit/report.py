@@ -2,28 +2,28 @@
 
 import importlib.util
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import torch
 from torch import Tensor
 
-from djepa.align.fit import Alignment, Given
+from djepa.align.fit import Alignment, Given, at_once
 from djepa.align.outcomes import Outcomes
 from djepa.artefacts.claim import metadata_of
 from djepa.artefacts.store import locate
-from djepa.audit.choices import DENSEST, FIRST, RANDOM, Choices, compare
-from djepa.audit.gap import audit as audit_costs
+from djepa.audit.checks import check_arrays
+from djepa.audit.choices import Choices
+from djepa.audit.parts import UNCHOSEN, Part, audit_parts, compared, model_free, numpy_of
 from djepa.audit.result import Audit, Selective
 from djepa.audit.table import audit_markdown, gate_markdown
-from djepa.audit.verdict import verdict
 from djepa.errors import DjepaError, MissingExtraError, unknown_name
 from djepa.evaluate.intervals import plain, rate_of
+from djepa.evidence.blocks import block_size
 from djepa.evidence.evidence import Evidence, clusters, to_tensor
-from djepa.evidence.ranks import best
-from djepa.evidence.tokens import consensus
+from djepa.evidence.ranks import check_pools, check_values
 from djepa.files import write_atomically
 
 COVERAGES = (1.0, 0.75, 0.5, 0.25)
@@ -113,59 +113,46 @@ def audit(
     those of the lowest cost. With a calibrated `alignment`, its choices and gate are audited too.
     """
     shown = Outcomes.of(evidence, outcomes)
-    if not shown.observed.all():
-        raise DjepaError("Candidates that were not executed cannot be audited: leave them out.")
     if not len(evidence):
         raise DjepaError("An audit needs at least one start.")
-    given = {"realised": realised or {}, "distances": distances or {}, "chosen": chosen or {}}
-    for name in {name for arrays in given.values() for name in arrays}:
+    arrays = {"realised": realised or {}, "distances": distances or {}, "chosen": chosen or {}}
+    for name in {name for of in arrays.values() for name in of}:
         if name not in evidence.names:
             raise unknown_name("geometry", name, evidence.names)
-    models = [_audit(evidence, shown.success, name, given) for name in evidence.names]
-    if alignment is None:
-        return Report(tuple(models))
-    decision, gate, won = alignment.decide(evidence), alignment.gate, shown.success
-    assert gate is not None  # `decide` requires a gate
-    ours = _numpy(won.gather(1, decision.position[:, None])[:, 0])
-    gain = gate.advantage(decision.base, decision.refined, evidence.ids)
-    aligned = compare_choice("alignment", ours, evidence, won, models)
-    risk = selective(ours, solved(won, decision.refined, evidence.ids), gain, decision.opened)
-    return Report(tuple(models), aligned, risk)
+    given = {kind: _given(evidence, kind, of) for kind, of in arrays.items()}
+    check_pools(evidence.ids)
+    check_values(evidence.ids, costs=evidence.costs)
+    for kind in ("realised", "distances"):
+        for scores in given[kind].values():
+            known = numpy_of(evidence.ids), numpy_of(shown.success)
+            check_arrays(*known, **{kind: numpy_of(scores)})
+
+    def parts() -> Iterator[Part]:
+        # Whole batches of the operator, so that its scores are rounded as in `decide`.
+        some = at_once(evidence.candidates)
+        some *= max(1, block_size(evidence.candidates) // some)
+        for rows in torch.arange(len(evidence), device=evidence.ids.device).split(some):
+            known = {k: {n: x[rows] for n, x in of.items()} for k, of in given.items()}
+            yield Part(evidence.rows(rows), shown.rows(rows), known)
+
+    return report_parts(parts(), alignment)
+
+
+def report_parts(parts: Iterable[Part], alignment: Alignment | None = None) -> Report:
+    """The audit of starts that come block by block, whose arrays are checked."""
+    models, aligned, of = audit_parts(parts, alignment)
+    if of is None:
+        return Report(models)
+    gain, opened = torch.from_numpy(of.gain), torch.from_numpy(of.opened)
+    return Report(models, aligned, selective(of.ours, of.refined, gain, opened))
 
 
 def compare_choice(
     name: str, ours: Any, evidence: Evidence, won: Tensor, models: Sequence[Audit]
 ) -> Choices:
     """Compare (N,) successes of a choice with those of models and of model-free choices."""
-    others = _controls(evidence, won)
-    others |= {one.name: np.array(one.choices.picks) for one in models if one.choices}
-    ceiling, groups = _numpy(won.any(1)), clusters(evidence.identities).numpy()
-    return compare(name, ours, others, ceiling, groups)
-
-
-def _audit(evidence: Evidence, won: Tensor, name: str, given: Mapping[str, Arrays]) -> Audit:
-    """Audit one model: its choices, and the decision-local gap."""
-    cost, ids = evidence.cost(name), evidence.ids
-    truth = _realised(evidence, name, given["realised"].get(name))
-    arrays = (_numpy(x) for x in (cost, ids, won, truth, given["distances"].get(name)))
-    found = audit_costs(name, *arrays)
-    native = ours = solved(won, cost, ids)
-    if name in given["chosen"]:
-        ours = _taken(won, ids, given["chosen"][name])
-    others = _controls(evidence, won)
-    if name in evidence.latents:
-        others[DENSEST] = solved(won, consensus(evidence, name), ids)
-    ceiling, groups = _numpy(won.any(1)), clusters(evidence.identities).numpy()
-    part = None
-    if truth is not None:
-        part = verdict(ours, native, solved(won, truth, ids), ceiling, groups)
-    return replace(found, choices=compare(name, ours, others, ceiling, groups), verdict=part)
-
-
-def _controls(evidence: Evidence, won: Tensor) -> dict[str, Any]:
-    """Choices that need no model."""
-    first = solved(won, evidence.ids, evidence.ids)
-    return {RANDOM: _numpy(won.double().mean(1)), FIRST: first}
+    groups = clusters(evidence.identities).numpy()
+    return compared(name, ours, model_free(evidence.ids, won), groups, models)
 
 
 def selective(ours: Any, refined: Any, gain: Tensor, opened: Tensor) -> Selective:
@@ -182,30 +169,27 @@ def selective(ours: Any, refined: Any, gain: Tensor, opened: Tensor) -> Selectiv
     )
 
 
-def solved(won: Tensor, scores: Tensor, ids: Tensor) -> Any:
-    """(N,) bool: does the candidate with the lowest score succeed."""
-    return _numpy(won.gather(1, best(scores, ids)[:, None])[:, 0])
+def _given(evidence: Evidence, kind: str, arrays: Arrays) -> dict[str, Tensor]:
+    """Arrays of a kind as tensors, one row per start; of executed latents their costs."""
+    found = {}
+    for name, array in arrays.items():
+        given = to_tensor(f"{kind} of {name}", array)
+        if kind == "realised":
+            given = _costs(evidence, name, given)
+        if kind == "chosen":
+            given = given.reshape(-1)
+            if given.shape != (len(evidence),):
+                raise DjepaError(UNCHOSEN)
+        found[name] = given
+    return found
 
 
-def _taken(won: Tensor, ids: Tensor, chosen: Any) -> Any:
-    """(N,) bool: do the candidates of these IDs succeed."""
-    at = ids == to_tensor("chosen", chosen).reshape(-1, 1)
-    if at.shape != ids.shape or not at.any(1).all():
-        raise DjepaError("chosen must be one candidate ID of each start, (N,).")
-    return _numpy((won & at).any(1))
-
-
-def _realised(evidence: Evidence, name: str, given: Any) -> Tensor | None:
+def _costs(evidence: Evidence, name: str, truth: Tensor) -> Tensor:
     """(N, K) costs; of (N, K, D) executed latents the mean square distance to the goals."""
-    if given is None:
-        return None
-    truth = to_tensor(f"realised of {name}", given).double()
+    truth = truth if truth.dtype == torch.float32 else truth.double()
     if truth.ndim == 3:
         if name not in evidence.goals:
             raise DjepaError(f"Executed latents of '{name}' need its goals, or give their costs.")
-        truth = (truth - evidence.goals[name].double()[:, None]).square().mean(-1)
+        away = truth.double() - evidence.goals[name].double()[:, None]
+        truth = away.square().mean(-1)
     return truth
-
-
-def _numpy(given: Any) -> Any:
-    return given.cpu().numpy() if isinstance(given, Tensor) else given

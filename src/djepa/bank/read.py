@@ -8,6 +8,7 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import islice
 from math import gcd
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ class Bank:
         self.config, self.hash, self.files = record.config, folder.hash, folder.manifest.files
         self.manifest = folder.manifest.about
         self.blocks = range(len(record.blocks))  # blocks to read: all, or those of a part
+        self._texts: dict[int, tuple[str, ...]] = {}  # identities by block; all parts share it
         self._check_files(folder)
         self._check_counts(record)
 
@@ -123,6 +125,16 @@ class Bank:
         """The world of the bank as a geometry sees it, in the given look."""
         check_name("look", look, self.config.task.looks)
         return Scene(self.config.world, self.config.shape, look)
+
+    @property
+    def identities(self) -> tuple[str, ...]:
+        """Identities of the starts as text; evidence and outcomes share the strings."""
+        for part in self.parts():
+            if not all(block in self._texts for block in part.blocks):
+                texts = iter([bytes(row).hex() for row in part.decisions.identities])
+                for block in part.blocks:
+                    self._texts[block] = tuple(islice(texts, len(self.config.members(block))))
+        return tuple(text for block in self.blocks for text in self._texts[block])
 
     @cached_property
     def decisions(self) -> Decisions:

@@ -9,7 +9,7 @@ Evidence has no field for outcomes, so decisions made from it cannot read any.
 Legend: N starts, K candidates, M geometries, D latent (each geometry its own), F token width.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from torch import Tensor
 from djepa.artefacts.folder import Arrays, stacked
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError, unknown_name
+from djepa.evidence.blocks import Filled, block_size, filled, join_ids, shared
 from djepa.evidence.ranks import check_pools, check_values, ordinal_ranks
 from djepa.evidence.stored import StoredLatents
 
@@ -35,9 +36,9 @@ class Evidence:
     """Evidence of N decisions; make it with `from_arrays` or `from_bank`."""
 
     identities: tuple[str, ...]  # N starts, NAME or NAME@LOOK; populations must not share a NAME
-    ids: Tensor  # (N, K) int64
+    ids: Tensor  # (N, K) int64; of a bank whose pools have the same ones, a view of one row
     names: tuple[str, ...]  # M geometries, in the order of the ranks
-    costs: Tensor  # (N, K, M) float64 native costs
+    costs: Tensor  # (N, K, M) native costs, float32 if all are given so, else float64; see `cost`
     latents: Mapping[str, Tensor]  # name -> (N, K, D) last predicted latents, where known
     goals: Mapping[str, Tensor]  # name -> (N, D) goals in the same space, where known
     weights: Mapping[str, str] = field(default_factory=dict)  # name -> hash, where it is known
@@ -71,7 +72,7 @@ class Evidence:
         name -> (N, K, D) last predicted latents, or (N, K, H, D) futures whose last step is used;
         `goals` name -> (N, D), required for directions.
         """
-        ids, names = _ids(candidate_ids), _names(start_ids)
+        ids, names = _ids(candidate_ids), start_names(start_ids)
         given = {
             name: to_tensor(f"costs of {name}", x) for name, x in _named("costs", costs).items()
         }
@@ -87,7 +88,9 @@ class Evidence:
                 raise unknown_name("geometry", name, given)
         aims = _named("goals", goals)
         known = {name: _goal(name, aims[name], end) for name, end in ends.items() if name in aims}
-        together = torch.stack([cost.double() for cost in given.values()], dim=-1)
+        narrow = all(cost.dtype == torch.float32 for cost in given.values())
+        wide = torch.float32 if narrow else torch.float64
+        together = torch.stack([cost.to(wide) for cost in given.values()], dim=-1)
         return cls(names, ids, tuple(given), together, ends, known)
 
     @classmethod
@@ -105,17 +108,23 @@ class Evidence:
                     f"{bank.path} holds no futures of '{name}'. "
                     f"Make them: djepa predict {bank.path} --geometry {name} --futures"
                 )
-        parts, large = list[Evidence](), False
+        costs, goals, latents = (Filled(len(bank)) for _ in range(3))
+        ids, large = list[Tensor](), False
         for part in bank.parts():
             found = cls._of_part(part, stored, dense)
             size = sum(end.nbytes for end in found.latents.values()) * len(bank)
             large = size > RESIDENT * len(part)
-            parts.append(replace(found, latents={}) if large else found)
-        whole = parts[0] if len(parts) == 1 else join(parts)
+            ids.append(shared(found.ids))
+            costs.add(all=found.costs)
+            goals.add(**found.goals)
+            latents.add(**({} if large else found.latents))
+        ends: Mapping[str, Tensor] = latents.arrays
         if large:
             used = {name: stored[name] for name in dense}
-            whole = replace(whole, latents=StoredLatents(used, bank.blocks, bank.config.block))
-        return replace(whole, weights={name: of.weights for name, of in stored.items()})
+            ends = StoredLatents(used, bank.blocks, bank.config.block)
+        weights = {name: of.weights for name, of in stored.items()}
+        known = start_names(bank.identities), join_ids(ids), tuple(names), costs.arrays["all"]
+        return cls(*known, ends, goals.arrays, weights)
 
     @classmethod
     def _of_part(
@@ -133,7 +142,7 @@ class Evidence:
             for name, of in stored.items()
         }
         return cls.from_arrays(
-            start_ids=[bytes(row).hex() for row in part.decisions.identities],
+            start_ids=part.identities,
             candidate_ids=part.decisions.candidate_ids,
             costs={name: arrays["cost"] for name, arrays in read.items()},
             latents={name: read[name]["end"] for name in dense},
@@ -142,10 +151,14 @@ class Evidence:
 
     def ranks(self, names: Sequence[str] | None = None) -> Tensor:
         """Ranks r (N, K, M) float64 of the named geometries, by default of all."""
-        chosen = [self.cost(name) for name in (self.names if names is None else names)]
+        chosen = self.names if names is None else names
         if not chosen:
             raise DjepaError("Ranks are those of at least one geometry.")
-        return torch.stack([ordinal_ranks(cost, self.ids) for cost in chosen], dim=-1)
+
+        def ranked(part: Evidence) -> Tensor:
+            return torch.stack([ordinal_ranks(part.cost(n), part.ids) for n in chosen], dim=-1)
+
+        return self.apart(ranked)
 
     def directions(self, name: str) -> Tensor:
         """Directions d (N, K, D) float32 of one geometry: LN(ẑ_H - z_g), no affine, eps 1e-5."""
@@ -167,6 +180,13 @@ class Evidence:
         """Yield consecutive parts of `starts` starts, with latents in memory."""
         for part in torch.arange(len(self), device=self.ids.device).split(starts):
             yield self.rows(part)
+
+    def apart(self, work: "Callable[[Evidence], Tensor]") -> Tensor:
+        """Results of `work`, which sees a block of starts at a time and no latents."""
+        size = block_size(self.candidates)
+        if len(self) <= size:
+            return work(self)
+        return filled(map(work, replace(self, latents={}).split(size)), len(self))
 
     def rows(self, chosen: Any) -> "Evidence":
         """The evidence of the chosen starts, with latents in memory."""
@@ -213,7 +233,7 @@ class Evidence:
         """(N, K) float64 native costs of one geometry."""
         if name not in self.names:
             raise unknown_name("geometry", name, self.names)
-        return self.costs[..., self.names.index(name)]
+        return self.costs[..., self.names.index(name)].double()
 
 
 def join(parts: Sequence[Evidence]) -> Evidence:
@@ -223,10 +243,10 @@ def join(parts: Sequence[Evidence]) -> Evidence:
         raise DjepaError("Evidence of different geometries cannot be joined.")
     for part in parts:
         same_weights(first.weights, part.weights)
-    names = _names(name for part in parts for name in part.identities)
+    names = start_names(name for part in parts for name in part.identities)
     ends = {name: torch.cat([part.latents[name] for part in parts]) for name in first.latents}
     goals = {name: torch.cat([part.goals[name] for part in parts]) for name in first.goals}
-    ids, costs = (torch.cat([getattr(part, what) for part in parts]) for what in ("ids", "costs"))
+    ids, costs = join_ids([part.ids for part in parts]), torch.cat([part.costs for part in parts])
     return Evidence(names, ids, first.names, costs, ends, goals, first.weights)
 
 
@@ -282,7 +302,7 @@ def _ids(array: Any) -> Tensor:
     return ids.long()
 
 
-def _names(given: Iterable[str | int]) -> tuple[str, ...]:
+def start_names(given: Iterable[str | int]) -> tuple[str, ...]:
     """Names of starts as strings; duplicates raise an error."""
     rows = given.tolist() if hasattr(given, "tolist") else given
     if isinstance(rows, str) or not isinstance(rows, Iterable):

@@ -11,16 +11,17 @@ of terms. align/mixture.py fits the weights.
 Legend: N starts, K candidates, M inputs.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from djepa.errors import DjepaError
+from djepa.evidence.blocks import block_size, filled
 from djepa.evidence.evidence import Evidence
 from djepa.evidence.ranks import ordinal_ranks
-from djepa.evidence.tokens import consensus, log_ratios
+from djepa.evidence.tokens import consensus, log_ratios, near_at_once
 
 TEMPERATURE = 0.05
 
@@ -46,13 +47,32 @@ class LogMixture:
 
     def __call__(self, evidence: Evidence) -> Tensor:
         """(N, K) float64 base score b, the pool's lowest near 0; independent of the pool order."""
-        return mix(mixture_inputs(evidence, self.names, self.density, self.ranked), self.weights)
+        read = self.names, self.density, self.ranked
+        parts = (mix(inputs, self.weights) for inputs in _inputs(evidence, *read))
+        return filled(parts, len(evidence))
 
 
 def mixture_inputs(
     evidence: Evidence, names: Sequence[str], density: Sequence[str] = (), ranked: bool = False
 ) -> Tensor:
     """(N, K, M) float64: ℓ of every cost, then of every density; with `ranked`, then their r."""
+    return filled(_inputs(evidence, names, density, ranked), len(evidence))
+
+
+def _inputs(
+    evidence: Evidence, names: Sequence[str], density: Sequence[str], ranked: bool
+) -> Iterator[Tensor]:
+    """The inputs of some starts at a time."""
+    K = evidence.candidates
+    if not density:
+        evidence = replace(evidence, latents={})  # they may be on disk
+    for part in evidence.split(near_at_once(K) if density else block_size(K)):
+        yield _of_part(part, names, density, ranked)
+
+
+def _of_part(
+    evidence: Evidence, names: Sequence[str], density: Sequence[str], ranked: bool
+) -> Tensor:
     costs = [evidence.cost(name) for name in names] + [consensus(evidence, n) for n in density]
     if any((cost < 0).any() for cost in costs):
         raise DjepaError("Logarithms need costs that are not negative. Mix ranks instead.")

@@ -4,10 +4,15 @@ import torch
 from torch import Tensor
 
 from djepa.errors import DjepaError
+from djepa.evidence.blocks import block_size, in_blocks, slices
 
 
 def order(scores: Tensor, ids: Tensor) -> Tensor:
     """(N, K) scores, lower is better, and IDs -> (N, K) positions, best first."""
+    return in_blocks(_order, scores, ids)
+
+
+def _order(scores: Tensor, ids: Tensor) -> Tensor:
     by_id = ids.argsort(dim=-1)
     by_score = scores.double().gather(-1, by_id).argsort(dim=-1, stable=True)
     return by_id.gather(-1, by_score)
@@ -15,20 +20,30 @@ def order(scores: Tensor, ids: Tensor) -> Tensor:
 
 def strict_ranks(scores: Tensor, ids: Tensor) -> Tensor:
     """(N, K) scores, IDs -> (N, K) int64 in {0, ..., K - 1}: rank in the pool, the best has 0."""
-    return order(scores, ids).argsort(dim=-1)
+    return in_blocks(lambda *of: _order(*of).argsort(dim=-1), scores, ids)
 
 
 def ordinal_ranks(scores: Tensor, ids: Tensor) -> Tensor:
     """(N, K) float64 r_i = (rank(c_i) - 1) / (K - 1) in [0, 1] (§4.1); the best has 0."""
-    return strict_ranks(scores, ids).double() / (scores.shape[-1] - 1)
+    last = scores.shape[-1] - 1
+    return in_blocks(lambda *of: _order(*of).argsort(dim=-1).double() / last, scores, ids)
 
 
 def best(scores: Tensor, ids: Tensor) -> Tensor:
     """(N, K) scores, IDs -> (N,) position of the lowest score."""
+    return in_blocks(_best, scores, ids)
+
+
+def _best(scores: Tensor, ids: Tensor) -> Tensor:
     scores = scores.double()
     beaten = scores > scores.amin(-1, keepdim=True)
     below = ids - torch.iinfo(ids.dtype).max  # at most 0, so that 1 is larger than any ID
     return below.masked_fill(beaten, 1).argmin(-1)
+
+
+def ascending(ids: Tensor) -> bool:
+    """Whether the candidates of all (N, K) pools are in order of ID."""
+    return bool((ids[:, 1:] > ids[:, :-1]).all())
 
 
 def check_pools(ids: Tensor, **scores: Tensor) -> None:
@@ -42,10 +57,12 @@ def check_pools(ids: Tensor, **scores: Tensor) -> None:
         raise DjepaError(f"candidate IDs must be integers, got {ids.dtype}.")
     if (ids < 0).any():
         raise DjepaError("candidate IDs must not be negative or above 2^63 - 1.")
-    ordered = ids.sort(dim=1).values
-    twice = (ordered[:, 1:] == ordered[:, :-1]).any(1).nonzero().flatten().tolist()
-    if twice:
-        raise DjepaError(f"start {twice[0]} has a candidate ID twice; IDs are unique in a pool.")
+    for at in slices(len(ids), block_size(ids.shape[1])):
+        ordered = ids[at].sort(dim=1).values
+        twice = (ordered[:, 1:] == ordered[:, :-1]).any(1).nonzero().flatten().tolist()
+        if twice:
+            row = at.start + twice[0]
+            raise DjepaError(f"start {row} has a candidate ID twice; IDs are unique in a pool.")
     for name, score in scores.items():
         if score.ndim != 2:
             raise DjepaError(f"{name} is {_shape(score)}, candidate IDs are {_shape(ids)}.")
@@ -59,7 +76,8 @@ def check_values(ids: Tensor, **values_of: Tensor) -> None:
             raise DjepaError(f"{name} is {_shape(values)}, candidate IDs are {_shape(ids)}.")
         if not values.is_floating_point():
             raise DjepaError(f"{name} must be floating point, got {values.dtype}.")
-        odd = (~values.isfinite()).flatten(1).any(1).nonzero().flatten().tolist()
+        finite = in_blocks(lambda part: part.isfinite().flatten(1).all(1), values)
+        odd = (~finite).nonzero().flatten().tolist()
         if odd:
             raise DjepaError(f"{name} of start {odd[0]} holds a NaN or an infinity.")
 

@@ -3,16 +3,19 @@
 Legend: N starts, K candidates, F token width, D latent.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from djepa.errors import DjepaError, unknown_name
+from djepa.evidence.blocks import block_size, filled
 from djepa.evidence.evidence import Evidence
 
 NEIGHBOURS = 8
 AT_ONCE = 2**21  # pairwise distances held in memory
+KEPT = 2**28  # bytes of tokens held in memory
 LEAST = 1e-12  # smaller shares of the pool's largest cost are raised to this one before the log
 
 
@@ -41,6 +44,20 @@ class Tokens:
         parts += [_latents(evidence, name).float() for name in self.raw]
         return torch.cat(parts, dim=-1)
 
+    def kept(self, evidence: Evidence) -> bool:
+        """Whether the tokens of all starts fit into memory; if not, make them when needed."""
+        if evidence.stored:
+            return False
+        width = self(evidence.rows(range(min(1, len(evidence))))).shape[-1]
+        return 4 * width * evidence.ids.numel() <= KEPT
+
+    def reader(self, evidence: Evidence) -> Callable[[Tensor], Tensor]:
+        """A function from (n,) rows to (n, K, F) tokens, made at once if they are `kept`."""
+        if not self.kept(evidence):
+            return lambda rows: self(evidence.rows(rows))
+        parts = evidence.split(block_size(evidence.candidates))
+        return filled(map(self, parts), len(evidence)).__getitem__
+
 
 def consensus(evidence: Evidence, name: str) -> Tensor:
     """(N, K) float64 mean distance of a last latent to its 8 nearest neighbours in the pool.
@@ -50,13 +67,18 @@ def consensus(evidence: Evidence, name: str) -> Tensor:
     _check_latents(evidence, name)
     exact = "donot_use_mm_for_euclid_dist"  # a matrix product would lose small distances
     found = []
-    for part in evidence.split(max(1, AT_ONCE // evidence.candidates**2)):
+    for part in evidence.split(near_at_once(evidence.candidates)):
         end = part.latents[name].float()
         distances = torch.cdist(end, end, compute_mode=exact)
         some = min(1 + NEIGHBOURS, distances.shape[-1])
         near = distances.topk(some, dim=-1, largest=False).values  # ascending, itself first
         found.append(near[..., 1:].mean(-1))
     return torch.cat(found).double()
+
+
+def near_at_once(candidates: int) -> int:
+    """Starts whose distances within the pool are computed at once."""
+    return max(1, AT_ONCE // candidates**2)
 
 
 def _check_latents(evidence: Evidence, name: str) -> None:

@@ -100,15 +100,15 @@ class Chooser:
         if self.how == "score" and self.alignment is not None:
             assert self.alignment.gate is not None  # required for a decision
             return record(evidence, self.alignment.decide(evidence), self.alignment.gate)
-        first = evidence.cost(evidence.names[0])
-        places = order(first, ids).tolist()
+        known = {name: evidence.cost(name) for name in evidence.names}
+        places = order(known[evidence.names[0]], ids).tolist()
         return [
             DecisionRecord(
                 name,
                 tuple(range(K)),
                 places[n][0],
                 tuple(places[n]),
-                tuple(Scorer(of, tuple(evidence.cost(of)[n].tolist())) for of in evidence.names),
+                tuple(Scorer(of, tuple(cost[n].tolist())) for of, cost in known.items()),
             )
             for n, name in enumerate(names)
         ]

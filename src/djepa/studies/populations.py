@@ -31,7 +31,7 @@ def near_boundary(test: Population, geometry: str = "tdjepa") -> list[bool]:
     |d_s - d_f| / (d_s + d_f) ≤ 0.25. It uses outcomes, so it filters populations, never decisions.
     """
     e, success = test.evidence, test.outcomes.success
-    cost = e.costs[..., e.names.index(geometry)]
+    cost = e.cost(geometry)
     short = strict_ranks(cost, e.ids) < SHORTLIST
     both = (success & short).any(1) & (~success & short).any(1)
     distance = cost.clamp(min=0).sqrt()

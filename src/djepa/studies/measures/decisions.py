@@ -38,8 +38,7 @@ def inspector(
         test, choices = study.decided(case)
         e, bank = test.evidence, study.bank(case)
         views = {label(name): view_of(choices[name]) for name in methods if name in choices}
-        names = [GEOMETRIES.get(name, name) for name in e.names]
-        costs = {name: e.costs[..., m].cpu().numpy() for m, name in enumerate(names)}
+        costs = {GEOMETRIES.get(name, name): e.cost(name).cpu().numpy() for name in e.names}
         ours, theirs = (
             solved(choices[name], test).cpu().numpy() for name in (study.design.ours, against)
         )

@@ -42,7 +42,7 @@ def inspector(methods: Sequence[str], many: tuple[int, int, int]) -> Measure:
         e, bank = test.evidence, bank_of(study, case)
         at = [row for row, _ in chosen_rows(study, case)]
         views = {label(name): view_of(choices[name]) for name in methods if name in choices}
-        costs = {name: e.costs[..., m].cpu().numpy() for m, name in enumerate(e.names)}
+        costs = {name: e.cost(name).cpu().numpy() for name in e.names}
         starts = seen(
             Pools(e.ids.cpu().numpy(), str(bank.path)),
             _rows(study, case, many),
