@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from djepa.align import fit
+from djepa.align.driving_fit import fit_anchor
+from djepa.align.driving_store import save_readout
 from djepa.align.fit import AlignConfig
 from djepa.align.methods import Population
 from djepa.align.outcomes import Outcomes
@@ -122,6 +124,17 @@ def _fit(home: Path, engine: Engine) -> None:
               engine=engine)  # fmt: skip
 
 
+def _folds(home: Path, engine: Engine) -> None:
+    """Cross-validation of the driving readout: each fold leaves one of twelve logs out."""
+    sys.path.insert(0, str(Path(__file__).parent / "traffic"))
+    from readouts import problem
+
+    evidence, outcomes = problem(48, 0, "log")
+    evidence = replace(evidence, logs=tuple(f"log {i % 12}" for i in range(48)))
+    found = fit_anchor(evidence, outcomes, risk=True, engine=engine)
+    save_readout(found, home / "readout", {})
+
+
 def _decide(home: Path, engine: Engine) -> None:
     read.PART, fit.AT_ONCE = 2, 2 * 63  # starts and candidates of a part: there are several
     decider = load_decider(home / "suite" / "seed-3")
@@ -157,6 +170,7 @@ STAGES: dict[str, Callable[[Path, Engine], None]] = {
     "collect": _collect,
     "predict": _predict,
     "fit": _fit,
+    "folds": _folds,
     "decide": _decide,
     "control": _control,
     "simulate": _simulate,
@@ -250,11 +264,12 @@ def _hashes(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): sha256(path.read_bytes()) for path in found}
 
 
-def in_this_process(root: Path, nodes: int) -> Iterator[dict[str, Any]]:
+def in_this_process(root: Path, nodes: int, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Every stage on a cluster of which one node is killed, and to which one is added."""
     one, other, before = root / "local", root / "ray", 0
     with cluster_of(nodes) as engine:
-        for name, stage in STAGES.items():
+        for name in names:
+            stage = STAGES[name]
             stage(one, LocalEngine(1))
             engine.done, engine.events = 0, []
             stage(other, engine)
@@ -262,7 +277,8 @@ def in_this_process(root: Path, nodes: int) -> Iterator[dict[str, Any]]:
             yield {"stage": name, "cluster": "of one process", "nodes": what, "items": engine.done,
                    "files": len(_hashes(other)) - before, "odd": differing(one, other)}  # fmt: skip
             before = len(_hashes(other))
-        _bench()
+        if len(names) == len(STAGES):
+            _bench()
 
 
 def _bench() -> None:
@@ -291,9 +307,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("runs/cluster.json"))
     parser.add_argument("--nodes", type=int, default=2, help="beside the head")
+    parser.add_argument("--stages", choices=STAGES, nargs="+", help="of the first cluster, alone")
     given, rows = parser.parse_args(arguments), list[dict[str, Any]]()
-    with tempfile.TemporaryDirectory() as root:
-        for row in chain(in_this_process(Path(root), given.nodes), by_address(Path(root))):
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        first = in_this_process(root, given.nodes, given.stages or tuple(STAGES))
+        for row in chain(first, () if given.stages else by_address(root)):
             rows.append(row)
             print(row, flush=True)
     given.out.parent.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,8 @@ import pytest
 from tools.docs import values
 from tools.docs.__main__ import PICTURES, draw
 from tools.docs.fill import MARK, ROOT, changed, filled, pages
+from tools.docs.growth import scale_results
+from tools.docs.scale import scale_needs
 
 from djepa.models.weights import SHIPPED, load_geometry, read_card, shipped, weights_hash
 from djepa.studies.names import STUDIES, get_design
@@ -30,6 +32,16 @@ def test_the_figure_is_drawn_from_the_rows(tmp_path: Path) -> None:
     draw(tmp_path)
     for drawn in tmp_path.glob("*.csv"):
         assert drawn.read_text() == (PICTURES / drawn.name).read_text()
+
+
+def test_ten_million_starts_follow_from_what_was_measured() -> None:
+    """By hand: the fit of the largest bank took its seconds, and its memory has a slope."""
+    of = [row["details"] for row in scale_results()["full"] if row["what"].startswith("fit,")]
+    small, large = sorted(of, key=lambda row: row["starts"])
+    hours = large["seconds"] * 10_000_000 / large["starts"] / 3600
+    more = (large["peak_mb"] - small["peak_mb"]) / (large["starts"] - small["starts"])
+    gigabytes = (large["peak_mb"] + more * (10_000_000 - large["starts"])) / 1000
+    assert f"| fit |  | {hours:,.0f} core hours | {gigabytes:,.1f} GB |" in scale_needs()
 
 
 def test_marks_are_filled() -> None:

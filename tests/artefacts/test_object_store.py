@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from djepa.artefacts import store
 from djepa.artefacts.records import JOURNAL
@@ -29,14 +30,19 @@ from djepa.bank.read import Bank
 from djepa.cli.main import main
 from djepa.errors import DjepaError, MissingExtraError
 from djepa.files import write_atomically
+from djepa.models.lewm import LeWM
 from djepa.models.predictions import predict_bank, read_predictions
+from djepa.models.weights import TENSORS, load_geometry, save_geometry, weights_hash
 from djepa.rollout.engine import LocalEngine
 from djepa.rollout.execute import CollectConfig
 from djepa.studies.stages import Stage, check_sealed, claim, run_stages
+from tiny import TINY
 
 CONFIG = CollectConfig(
     world="reacher", profile="decoy", starts=10, horizon=5, candidates=8, centres=2, block=2
 )
+WORDS = ["reacher", "--profile", "decoy", "--starts", "10", "--horizon", "5"]
+WORDS += ["--candidates", "8", "--centres", "2", "--block", "2"]  # the same, typed
 KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
 IDENTITY = (
     '{"identities": [{"name": "test", "credentials": [{"accessKey": "key", "secretKey": "secret"}],'
@@ -67,6 +73,38 @@ def memory() -> Iterator[str]:
     yield "memory://runs"
     for file in Remote("memory://runs").rglob("*"):
         file.unlink()
+
+
+def make_weights(folder: Path) -> None:
+    """Tiny weights of a LeWM, the same each time."""
+    torch.manual_seed(0)
+    save_geometry(LeWM(TINY).eval(), folder, {"recipe": {"world": "reacher"}})
+
+
+def told(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What a command says; it must succeed."""
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    said = capsys.readouterr()
+    assert end.value.code == 0, said.err
+    return said.out
+
+
+def decided(home: str, capsys: pytest.CaptureFixture[str]) -> dict[str, bytes]:
+    """Weights, banks, predictions, a fit, decisions and an audit, all below `home`: the files."""
+    make_weights(locate(f"{home}/weights"))
+    weights, alone = ["--geometry", f"{home}/weights"], ["--workers", "1"]
+    for split in ("fit", "cal"):
+        bank = f"{home}/{split}"
+        told(["collect", *WORDS, "--split", split, "--out", bank, *alone], capsys)
+        told(["predict", bank, *weights, *alone], capsys)
+    fit = ["fit", f"{home}/fit", "--calibration", f"{home}/cal", "--preset", "lewm"]
+    told([*fit, "--updates", "2", "--out", f"{home}/alignment", *alone], capsys)
+    alignment, record = f"{home}/alignment", f"{home}/decided.json"
+    told(["decide", alignment, f"{home}/cal", "--out", record, *alone], capsys)
+    audit = ["audit", f"{home}/cal", *weights, "--alignment", alignment]
+    told([*audit, "--json", f"{home}/audit.json"], capsys)
+    return files(home)
 
 
 class StoppedError(Exception):
@@ -103,6 +141,31 @@ def test_the_same_bytes_as_on_this_machine(memory: str, whole: dict[str, bytes])
     bank = collect(f"{memory}/bank", CONFIG, LocalEngine(1))
     assert files(f"{memory}/bank") == whole
     assert list(check_bank(bank.path, sample=3))
+
+
+def test_weights_a_fit_and_decisions_in_a_store(
+    memory: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    near, far = decided(str(tmp_path / "near"), capsys), decided(memory, capsys)
+    assert set(far) >= {"alignment/model.safetensors", "decided.json", "audit.json"}
+    assert far == near
+    assert [name for name in near if near[name] != far[name]] == []
+
+
+def test_weights_in_a_store_are_verified(memory: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(DjepaError, match="Unknown weights 'memory://runs/weights'"):
+        load_geometry(f"{memory}/weights")
+    make_weights(locate(f"{memory}/weights"))
+    assert weights_hash(f"{memory}/weights")[:12] in told(["weights", f"{memory}/weights"], capsys)
+    tensors = Remote(f"{memory}/weights") / TENSORS
+    whole = tensors.read_bytes()
+    for data, what in ((whole[:-1], "cut short"), (whole[:-1] + b"\1", "damaged")):
+        tensors.write(data)
+        with pytest.raises(DjepaError, match=what):
+            load_geometry(f"{memory}/weights")
+    tensors.unlink()
+    with pytest.raises(DjepaError, match=f"{TENSORS} is missing"):
+        load_geometry(f"{memory}/weights")
 
 
 def test_another_configuration_and_strangers_are_refused(memory: str) -> None:
@@ -301,11 +364,7 @@ def test_a_bank_and_its_evidence_in_a_real_store(
 ) -> None:
     from test_attacks import Sums
 
-    words = ["reacher", "--profile", "decoy", "--starts", "10", "--horizon", "5"]
-    words += ["--candidates", "8", "--centres", "2", "--block", "2", "--workers", "1"]
-    with pytest.raises(SystemExit) as end:
-        main(["collect", *words, "--out", "s3://test/bank"])
-    assert end.value.code == 0, capsys.readouterr().err
+    told(["collect", *WORDS, "--workers", "1", "--out", "s3://test/bank"], capsys)
     assert files("s3://test/bank") == whole
     near = collect(tmp_path / "bank", CONFIG, LocalEngine(1))
     for bank in (near, Bank("s3://test/bank")):
@@ -313,6 +372,20 @@ def test_a_bank_and_its_evidence_in_a_real_store(
     assert files("s3://test/bank") == files(near.path)
     ours, theirs = (read_predictions(b, "sums") for b in (near, Bank("s3://test/bank")))
     assert (ours.cost == theirs.cost).all()
+
+
+def test_weights_a_fit_and_decisions_in_a_real_store(
+    through: Proxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    near = decided(str(tmp_path / "near"), capsys)
+    through.left = 0.6 * sum(map(len, near.values()))
+    with pytest.raises(AssertionError, match="Cannot reach s3://test/aligned"):
+        decided("s3://test/aligned", capsys)
+    through.left = float("inf")
+    store._system.cache_clear()
+    assert "weights/manifest.json" in files("s3://test/aligned")
+    assert decided("s3://test/aligned", capsys) == near
+    assert weights_hash("s3://test/aligned/weights") == weights_hash(tmp_path / "near" / "weights")
 
 
 def test_a_bucket_that_is_not_there(through: Proxy) -> None:

@@ -117,23 +117,30 @@ def _gpu() -> float:
 
 
 def scale_needs(starts: int = 10_000_000, cores: int = 64) -> str:
-    """Storage and hours that so many starts would need, from the measured rates."""
+    """Storage, hours and memory that so many starts would need, from the measured rates."""
     full, stored = _largest(), scale_results()
     share = starts / full["collect"]["starts"]
 
     def hours(stage: str) -> float:
         return full[stage]["seconds"] * share / 3600
 
+    def memory(stage: str) -> str:
+        by = _full()[stage]
+        used = 1e3 * by[max(by)]["peak_mb"] + _slope(by) * (starts - max(by))
+        return f"{used / 1e6:,.1f} GB"
+
     bank = full["collect"]["stored_mb"] * share / 1e6
     evidence = stored["evidence_bytes"] * starts / 1e12
     rows = (
-        ("collect", f"{bank:.2f} TB", _cores(hours("collect"), cores)),
-        ("predict, per geometry", f"{evidence:.2f} TB", f"{starts / _gpu() / 3600:.1f} h of a GPU"),
+        ("collect", f"{bank:.2f} TB", _cores(hours("collect"), cores), memory("collect")),
+        ("predict, per geometry", f"{evidence:.2f} TB", f"{starts / _gpu() / 3600:.1f} h of a GPU",
+         memory("predict")),
+        ("fit", "", _cores(hours("fit"), cores), memory("fit")),
         ("decide, with its record", f"{full['decide']['stored_mb'] * share / 1e6:.2f} TB",
-         _cores(hours("decide"), cores)),
-        ("audit", "", _cores(hours("audit"), cores)),
+         _cores(hours("decide"), cores), memory("decide")),
+        ("audit", "", _cores(hours("audit"), cores), memory("audit")),
     )  # fmt: skip
-    return markdown(("stage", "storage", "time"), rows)
+    return markdown(("stage", "storage", "time", "memory"), rows)
 
 
 def _cores(hours: float, cores: int) -> str:

@@ -26,7 +26,7 @@ from djepa.align.controls.trajectory import (
 from djepa.align.controls.varjepa import Losses, VarConfig, fit_varjepa, losses_of
 from djepa.align.methods import lowest
 from djepa.align.plastic import Patch, load_patch, plastic_names, save_patch
-from djepa.align.plastic_fit import Checkpoint, Encoded, PlasticConfig, futures
+from djepa.align.plastic_fit import Encoded, PlasticConfig, futures
 from djepa.bank.read import Bank
 from djepa.errors import DjepaError
 from djepa.evidence.ranks import best
@@ -123,10 +123,10 @@ def test_the_posterior_reads_targets_and_the_prior_does_not(
 @pytest.mark.parametrize("fit", [fit_varjepa, fit_conflict_safe])
 def test_the_losses_fall(fit: Callable[..., Patch], model: LeWM, halves: Halves) -> None:
     """Every batch is all fitting starts, so that losses can be compared."""
-    seen: list[Checkpoint] = []
     every = replace(QUICK, updates=30, every=1, batch=6, rates=(3e-3,))
-    fit(model, *halves, VarConfig(every, code=4, hidden=16), seen.append)
-    losses = [c.loss for c in seen if c.loss is not None]
+    patch = fit(model, *halves, VarConfig(every, code=4, hidden=16))
+    seen = [checkpoint["loss"] for checkpoint in patch.card["checkpoints"]]
+    losses = [loss for loss in seen if loss is not None]
     assert len(losses) == 30
     assert max(losses[-5:]) < 0.8 * losses[0]
 
